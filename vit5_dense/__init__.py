@@ -1,0 +1,13 @@
+"""ViT-5 for dense prediction with MMSegmentation and MMDetection.
+
+Importing the package registers the backbone, the neck and the rest at mmengine's root registries,
+where configs of either framework find them.
+"""
+
+from .backbones import ViT5
+from .necks import SimplePyramid
+from .optim import ViT5LayerDecayOptimWrapperConstructor
+
+__version__ = '0.1.0'
+
+__all__ = ['SimplePyramid', 'ViT5', 'ViT5LayerDecayOptimWrapperConstructor', '__version__']

@@ -1,0 +1,234 @@
+"""ViT-5 checkpoints: any published or trained file to the backbone's parameters, with an account."""
+
+import argparse
+import pickle
+import re
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.error import URLError
+
+import mmengine.dist
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from .backbones import ViT5
+
+WRAPPERS = ('model_ema', 'model', 'state_dict', 'module')  # the first one present is opened
+PREFIXES = ('module.', 'model.', 'backbone.', '_orig_mod.')
+LEFT_OUT = re.compile(r'head\.|norm\.|blocks\.\d+\.attn\.rope(_reg)?\.freqs$')
+BLOCK = re.compile(r'blocks\.(\d+)\.')
+
+
+class CheckpointError(ValueError):
+    """A file that is no ViT-5 checkpoint for this backbone; the message says what to do."""
+
+
+@dataclass
+class Account:
+    """What became of every key of a checkpoint.
+
+    Attributes:
+        origin: Wrapper that the tensors came from, such as 'model_ema'; '' for a bare file.
+        loaded: Keys that reach a parameter.
+        left_out: Keys dropped on purpose: classifier, unused norm, RoPE tables, unused blocks.
+        missing: Parameters for which the file has nothing.
+        unknown: Keys that no ViT-5 has.
+        misshapen: Keys whose tensor does not fit, with both shapes.
+    """
+
+    origin: str = ''
+    loaded: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+    misshapen: list[str] = field(default_factory=list)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every parameter found its tensor and every tensor its place."""
+        return not (self.missing or self.unknown or self.misshapen)
+
+    def __str__(self) -> str:
+        total = len(self.loaded) + len(self.missing) + len(self.misshapen)
+        lines = [
+            f'{len(self.loaded)} of {total} tensors, from {self.origin or "the bare file"}, '
+            f'{len(self.left_out)} left out on purpose'
+        ]
+        for title in ('missing', 'unknown', 'misshapen'):
+            keys = getattr(self, title)
+            lines += [f'  {title}: {key}' for key in keys[:5]]
+            if len(keys) > 5:
+                lines.append(f'  {title}: ... and {len(keys) - 5} more')
+        return '\n'.join(lines)
+
+
+def download(url: str) -> Path:
+    """Fetch a URL into torch hub's checkpoint folder, once.
+
+    Args:
+        url: Address of the file, named by the user's config.
+
+    Returns:
+        The local file.
+
+    Raises:
+        CheckpointError: If it cannot be fetched; the message says where to put it by hand.
+    """
+    path = Path(torch.hub.get_dir(), 'checkpoints', url.rsplit('/', 1)[-1].split('?')[0])
+    if mmengine.dist.get_local_rank() == 0 and not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            torch.hub.download_url_to_file(url, str(path))  # writes a temporary file, then renames
+        except (URLError, OSError) as error:
+            raise CheckpointError(
+                f'{url} cannot be downloaded ({error}). Put the file at {path} by hand, or train '
+                'without it: tools/train.py --no-pretrained'
+            ) from error
+    mmengine.dist.barrier()
+    return path
+
+
+def allow_namespace() -> AbstractContextManager[None]:
+    """Let ``weights_only`` loading read ``argparse.Namespace``, where torch (since 2.5) can do it."""
+    safe_globals = getattr(torch.serialization, 'safe_globals', None)
+    return safe_globals([argparse.Namespace]) if safe_globals else nullcontext()
+
+
+def read_file(path: Path) -> Mapping[str, Any]:
+    """Read a checkpoint; its content, not its name, tells safetensors from torch files.
+
+    Args:
+        path: A ``.pth`` or ``.safetensors`` file. Torch files are read with ``weights_only=True``;
+            ``argparse.Namespace``, which official training files hold, is allowed, nothing else.
+
+    Returns:
+        The mapping that was saved.
+
+    Raises:
+        CheckpointError: If there is no such file, or it is broken, unsafe or something else.
+    """
+    if not path.is_file():
+        raise CheckpointError(f'{path} does not exist: correct the path of the checkpoint')
+    with path.open('rb') as file:
+        head = file.read(9)
+    try:
+        if head[8:] == b'{':
+            with safe_open(path, framework='pt') as file:
+                content = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+        elif head[:2] in (b'PK', b'\x80\x02'):
+            with allow_namespace():
+                content = torch.load(path, map_location='cpu', weights_only=True)
+        else:
+            raise CheckpointError(
+                f'{path} is neither a torch nor a safetensors file (it starts with {head!r}): '
+                'fetch it again'
+            )
+    except (SafetensorError, RuntimeError, EOFError, OSError) as error:
+        raise CheckpointError(f'{path} is broken or cut short: fetch it again') from error
+    except pickle.UnpicklingError as error:
+        reason = str(error).splitlines()[0]
+        raise CheckpointError(f'{path} holds more than weights and is not loaded: {reason}') from error
+    if not isinstance(content, Mapping):
+        raise CheckpointError(f'{path} holds a {type(content).__name__}, not a state dict')
+    return content
+
+
+def unwrap(content: Mapping[str, Any]) -> tuple[dict[str, Tensor], str]:
+    """Open wrappers such as ``model_ema`` and strip prefixes such as ``module.backbone.``.
+
+    Args:
+        content: What a checkpoint holds. ``model_ema`` wins over ``model``, as in the official
+            fine-tuning recipes. Where keys begin with ``backbone.`` the others (neck, heads) are
+            dropped.
+
+    Returns:
+        Plain names to tensors, and the wrapper they came from.
+    """
+    origin = ''
+    while wrapper := next((w for w in WRAPPERS if isinstance(content.get(w), Mapping)), ''):
+        content, origin = content[wrapper], origin or wrapper
+    state = {key: value for key, value in content.items() if isinstance(value, Tensor)}
+    while state:
+        prefix = next((p for p in PREFIXES if any(key.startswith(p) for key in state)), '')
+        if not prefix or (prefix != 'backbone.' and not all(k.startswith(prefix) for k in state)):
+            break
+        state = {k[len(prefix) :]: v for k, v in state.items() if k.startswith(prefix)}
+    return state, origin
+
+
+def convert(content: Mapping[str, Any], wanted: Mapping[str, Tensor]) -> tuple[dict, Account]:
+    """Turn any known layout of a ViT-5 checkpoint into the backbone's own.
+
+    Args:
+        content: What the file holds.
+        wanted: State dict of the backbone; only its keys and shapes are used.
+
+    Returns:
+        The tensors that fit, and the account of all keys.
+    """
+    state, origin = unwrap(content)
+    account = Account(origin, missing=[key for key in wanted if key not in state])
+    depth = 1 + max((int(m[1]) for key in wanted if (m := BLOCK.match(key))), default=-1)
+    fitting = {}
+    for key, value in state.items():
+        block = BLOCK.match(key)
+        if key in wanted and value.shape == wanted[key].shape:
+            fitting[key] = value
+            account.loaded.append(key)
+        elif key in wanted:
+            account.misshapen.append(
+                f'{key} is {tuple(value.shape)}, wanted {tuple(wanted[key].shape)}'
+            )
+        elif LEFT_OUT.match(key) or (block and int(block[1]) >= depth):
+            account.left_out.append(key)
+        else:
+            account.unknown.append(key)
+    return fitting, account
+
+
+def check_grid(pos_embed: Tensor | None, backbone: 'ViT5', path: Path) -> None:
+    """Refuse a position embedding of another grid than the backbone's, with the size to set."""
+    if pos_embed is None or pos_embed.ndim != 3 or pos_embed.shape[1] == backbone.pos_embed.shape[1]:
+        return
+    rows = pos_embed.shape[1]
+    side = round(rows**0.5)
+    if side * side != rows:
+        raise CheckpointError(
+            f'{path}: pos_embed has {rows} rows, which form no square grid. ViT-5 has none for CLS; '
+            'this is another model'
+        )
+    raise CheckpointError(
+        f'{path} was trained on a grid of {side} x {side} patches, the backbone is set to '
+        f'{backbone.pretrain_grid[0]} x {backbone.pretrain_grid[1]}: '
+        f'set pretrain_img_size={side * backbone.patch_size}'
+    )
+
+
+def load_pretrained(backbone: 'ViT5', checkpoint: str) -> str:
+    """Load a ViT-5 file into a backbone: every parameter, or an error.
+
+    Args:
+        backbone: The backbone to fill.
+        checkpoint: A local file, or a URL that is downloaded once into torch hub's folder.
+
+    Returns:
+        One line that says what was loaded.
+
+    Raises:
+        CheckpointError: If anything is missing, unknown or of another shape; with the account.
+    """
+    remote = checkpoint.startswith(('http://', 'https://'))
+    path = download(checkpoint) if remote else Path(checkpoint).expanduser()
+    content = read_file(path)
+    wanted = backbone.state_dict()
+    fitting, account = convert(content, wanted)
+    check_grid(unwrap(content)[0].get('pos_embed'), backbone, path)
+    if not account.complete:
+        raise CheckpointError(f'{path} does not fit this ViT-5: {account}')
+    backbone.load_state_dict(fitting, strict=True)
+    return f'ViT-5 loaded from {path}: {account}, grid {backbone.pretrain_grid[0]}'

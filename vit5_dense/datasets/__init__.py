@@ -1,0 +1,1 @@
+"""The embedded demo scenes and the checks of a user's data."""

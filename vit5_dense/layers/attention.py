@@ -1,0 +1,88 @@
+"""Self-attention with normalised, rotated queries and keys; over all tokens or in windows."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .norm import RMSNorm
+from .rope import Rotation, rotate
+from .tokens import TokenLayout
+from .window import merge_windows, split_windows, window_padding_mask
+
+
+def window_attention(q: Tensor, k: Tensor, v: Tensor, layout: TokenLayout, size: int) -> Tensor:
+    """Attention in which a patch sees its own window and all special tokens.
+
+    The special tokens see everything. The cost grows linearly with the number of patches. One
+    window over the whole grid gives global attention.
+
+    Args:
+        q: Queries, (B, heads, N, D).
+        k: Keys, (B, heads, N, D).
+        v: Values, (B, heads, N, D).
+        layout: Order of the N tokens.
+        size: Side of a window in patches.
+
+    Returns:
+        Attended values, (B, heads, N, D).
+    """
+
+    def windows_and_specials(x: Tensor) -> Tensor:
+        windows = split_windows(layout.patches(x, 2), layout.grid, size)  # (B*W, heads, s*s, D)
+        specials = layout.specials(x, 2)  # (B, heads, 1+R, D)
+        specials = specials.repeat_interleave(len(windows) // len(x), 0)  # (B*W, heads, 1+R, D)
+        return torch.cat((windows, specials), dim=2)  # (B*W, heads, s*s+1+R, D)
+
+    mask = window_padding_mask(layout.grid, size, q.device)  # (W, s*s)
+    if mask is not None:
+        mask = F.pad(mask, (0, 1 + layout.num_registers), value=True)  # (W, s*s+1+R)
+        mask = mask.repeat(len(q), 1)[:, None, None]  # (B*W, 1, 1, s*s+1+R)
+    patches = F.scaled_dot_product_attention(
+        split_windows(layout.patches(q, 2), layout.grid, size),
+        windows_and_specials(k),
+        windows_and_specials(v),
+        attn_mask=mask,
+    )
+    specials = F.scaled_dot_product_attention(layout.specials(q, 2), k, v)
+    return layout.join(merge_windows(patches, layout.grid, size), specials, 2)
+
+
+class Attention(nn.Module):
+    """Multi-head self-attention of ViT-5: QK-norm, then RoPE, then softmax attention.
+
+    Args:
+        dim: Width C, a multiple of ``num_heads``.
+        num_heads: Number of heads.
+        window_size: Side in patches of the windows that patches are confined to; None lets every
+            token see every token.
+    """
+
+    def __init__(self, dim: int, num_heads: int, window_size: int | None = None) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.window_size = window_size
+        self.qkv = nn.Linear(dim, 3 * dim, bias=False)
+        self.q_norm = RMSNorm(dim // num_heads)
+        self.k_norm = RMSNorm(dim // num_heads)
+        self.proj = nn.Linear(dim, dim)
+
+    def forward(self, x: Tensor, rotation: Rotation, layout: TokenLayout) -> Tensor:
+        """Mix the tokens of each picture.
+
+        Args:
+            x: All tokens, (B, N, C).
+            rotation: Cosines and sines of all tokens, (N, D / 2) each.
+            layout: Order of the N tokens.
+
+        Returns:
+            Mixed tokens, (B, N, C).
+        """
+        qkv = self.qkv(x).unflatten(2, (3, self.num_heads, -1))  # (B, N, 3, heads, D)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)  # (B, heads, N, D) each
+        q = rotate(self.q_norm(q), rotation)
+        k = rotate(self.k_norm(k), rotation)
+        if self.window_size is None:
+            x = F.scaled_dot_product_attention(q, k, v)
+        else:
+            x = window_attention(q, k, v, layout, self.window_size)
+        return self.proj(x.transpose(1, 2).flatten(2))  # (B, N, C)
