@@ -5,8 +5,9 @@ where configs of either framework find them.
 """
 
 from .backbones import ViT5
+from .hooks import ViT5InterruptHook, ViT5PlainCheckpointHook
 from .necks import SimplePyramid
-from .optim import ViT5LayerDecayOptimWrapperConstructor
+from .optim import ViT5BF16OptimWrapper, ViT5LayerDecayOptimWrapperConstructor
 
 __version__ = '0.1.0'
 

@@ -3,7 +3,7 @@
 import argparse
 import pickle
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,9 +11,13 @@ from typing import TYPE_CHECKING, Any
 from urllib.error import URLError
 
 import mmengine.dist
+import numpy as np
 import torch
+from mmengine.logging import HistoryBuffer
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
+from torch import Tensor, nn
+
+from .errors import UserError
 
 if TYPE_CHECKING:
     from .backbones import ViT5
@@ -24,7 +28,7 @@ LEFT_OUT = re.compile(r'head\.|norm\.|blocks\.\d+\.attn\.rope(_reg)?\.freqs$')
 BLOCK = re.compile(r'blocks\.(\d+)\.')
 
 
-class CheckpointError(ValueError):
+class CheckpointError(UserError):
     """A file that is no ViT-5 checkpoint for this backbone; the message says what to do."""
 
 
@@ -93,18 +97,27 @@ def download(url: str) -> Path:
     return path
 
 
-def allow_namespace() -> AbstractContextManager[None]:
-    """Let ``weights_only`` loading read ``argparse.Namespace``, where torch (since 2.5) can do it."""
+def allow(types: Sequence[Any]) -> AbstractContextManager[None]:
+    """Let ``weights_only`` loading read some types more, where torch (since 2.5) can do it."""
     safe_globals = getattr(torch.serialization, 'safe_globals', None)
-    return safe_globals([argparse.Namespace]) if safe_globals else nullcontext()
+    return safe_globals(list(types)) if safe_globals else nullcontext()
 
 
-def read_file(path: Path) -> Mapping[str, Any]:
+def mmengine_types() -> list[Any]:
+    """What mmengine's own training checkpoints hold beside tensors: numpy arrays and histories."""
+    core = np._core if hasattr(np, '_core') else np.core
+    dtypes = [type(np.dtype(name)) for name in ('float64', 'int64', 'uint32')]
+    functions = [core.multiarray._reconstruct, core.multiarray.scalar, np.ndarray, np.dtype]
+    return [HistoryBuffer, *functions, *dtypes]
+
+
+def read_file(path: Path, types: Sequence[Any] = ()) -> Mapping[str, Any]:
     """Read a checkpoint; its content, not its name, tells safetensors from torch files.
 
     Args:
         path: A ``.pth`` or ``.safetensors`` file. Torch files are read with ``weights_only=True``;
-            ``argparse.Namespace``, which official training files hold, is allowed, nothing else.
+            ``argparse.Namespace``, which official training files hold, is allowed.
+        types: Further types that are allowed.
 
     Returns:
         The mapping that was saved.
@@ -121,7 +134,7 @@ def read_file(path: Path) -> Mapping[str, Any]:
             with safe_open(path, framework='pt') as file:
                 content = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
         elif head[:2] in (b'PK', b'\x80\x02'):
-            with allow_namespace():
+            with allow([argparse.Namespace, *types]):
                 content = torch.load(path, map_location='cpu', weights_only=True)
         else:
             raise CheckpointError(
@@ -161,6 +174,21 @@ def unwrap(content: Mapping[str, Any]) -> tuple[dict[str, Tensor], str]:
     return state, origin
 
 
+def compare(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor], origin: str) -> Account:
+    """Account of a state dict against the one wanted; keys not wanted are unknown."""
+    account = Account(origin, missing=[key for key in wanted if key not in state])
+    for key, value in state.items():
+        if key not in wanted:
+            account.unknown.append(key)
+        elif value.shape == wanted[key].shape:
+            account.loaded.append(key)
+        else:
+            account.misshapen.append(
+                f'{key} is {tuple(value.shape)}, wanted {tuple(wanted[key].shape)}'
+            )
+    return account
+
+
 def convert(content: Mapping[str, Any], wanted: Mapping[str, Tensor]) -> tuple[dict, Account]:
     """Turn any known layout of a ViT-5 checkpoint into the backbone's own.
 
@@ -172,23 +200,14 @@ def convert(content: Mapping[str, Any], wanted: Mapping[str, Tensor]) -> tuple[d
         The tensors that fit, and the account of all keys.
     """
     state, origin = unwrap(content)
-    account = Account(origin, missing=[key for key in wanted if key not in state])
+    account = compare(state, wanted, origin)
     depth = 1 + max((int(m[1]) for key in wanted if (m := BLOCK.match(key))), default=-1)
-    fitting = {}
-    for key, value in state.items():
+    for key in account.unknown[:]:
         block = BLOCK.match(key)
-        if key in wanted and value.shape == wanted[key].shape:
-            fitting[key] = value
-            account.loaded.append(key)
-        elif key in wanted:
-            account.misshapen.append(
-                f'{key} is {tuple(value.shape)}, wanted {tuple(wanted[key].shape)}'
-            )
-        elif LEFT_OUT.match(key) or (block and int(block[1]) >= depth):
+        if LEFT_OUT.match(key) or (block and int(block[1]) >= depth):
+            account.unknown.remove(key)
             account.left_out.append(key)
-        else:
-            account.unknown.append(key)
-    return fitting, account
+    return {key: state[key] for key in account.loaded}, account
 
 
 def check_grid(pos_embed: Tensor | None, backbone: 'ViT5', path: Path) -> None:
@@ -232,3 +251,30 @@ def load_pretrained(backbone: 'ViT5', checkpoint: str) -> str:
         raise CheckpointError(f'{path} does not fit this ViT-5: {account}')
     backbone.load_state_dict(fitting, strict=True)
     return f'ViT-5 loaded from {path}: {account}, grid {backbone.pretrain_grid[0]}'
+
+
+def load_trained(model: nn.Module, path: Path) -> dict[str, Any]:
+    """Load a trained segmentor or detector for testing: every tensor, or an error.
+
+    Args:
+        model: The model, without or within a wrapper for test-time augmentation or DDP.
+        path: Checkpoint of a training run, or a bare state dict.
+
+    Returns:
+        The ``meta`` of the checkpoint, such as class names; empty if there is none.
+
+    Raises:
+        CheckpointError: If a tensor is missing, unknown or of another shape; with the account.
+    """
+    content = read_file(path, mmengine_types())
+    while isinstance(getattr(model, 'module', None), nn.Module):
+        model = model.module
+    state = content.get('state_dict', content)
+    tensors = {key: value for key, value in state.items() if isinstance(value, Tensor)}
+    account = compare(tensors, model.state_dict(), 'state_dict' if state is not content else '')
+    if not account.complete:
+        raise CheckpointError(
+            f'{path} is not of the model in the config (other size, classes or heads?): {account}'
+        )
+    model.load_state_dict(tensors, strict=True)
+    return dict(content.get('meta') or {})

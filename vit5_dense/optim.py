@@ -1,11 +1,30 @@
-"""Layer-wise decay of the learning rate that asks the backbone for the depth of its parameters."""
+"""Layer-wise decay of the learning rate, and mixed precision in bf16."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import torch
+from mmengine.device import get_device
 from mmengine.logging import print_log
-from mmengine.optim import DefaultOptimWrapperConstructor
-from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS
+from mmengine.optim import DefaultOptimWrapperConstructor, OptimWrapper
+from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS, OPTIM_WRAPPERS
 from torch import nn
+
+@OPTIM_WRAPPERS.register_module()
+class ViT5BF16OptimWrapper(OptimWrapper):
+    """Mixed precision with bf16 autocast, on a GPU or a CPU, without loss scaling.
+
+    mmengine's ``AmpOptimWrapper`` refuses to work without a GPU. bf16 has the range of fp32, so that
+    gradients need no scaling.
+    """
+
+    @contextmanager
+    def optim_context(self, model: nn.Module) -> Iterator[None]:
+        """Forward passes in here run under autocast."""
+        with super().optim_context(model), torch.autocast(get_device(), dtype=torch.bfloat16):
+            yield
+
 
 TOKENS = ('pos_embed', 'cls_token', 'reg_token')
 

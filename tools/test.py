@@ -1,0 +1,128 @@
+"""Evaluate a checkpoint, or write its predictions for pictures without labels.
+
+Examples:
+    python tools/test.py configs/upernet_vit5_b_ade20k.py work_dirs/run/iter_160000.pth --tta
+    python tools/test.py CONFIG CHECKPOINT --format-only --out predictions
+"""
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from mmengine.config import Config, ConfigDict, DictAction
+
+from vit5_dense.checkpoint import load_trained
+from vit5_dense.config import (
+    LAUNCHERS,
+    build_runner,
+    check_data,
+    fit_machine,
+    join_processes,
+    load_config,
+    require_framework,
+    without_labels,
+)
+from vit5_dense.errors import UserError, run_tool
+
+
+def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Command line of this tool."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument('config', help='config file, or package::name.py')
+    parser.add_argument('checkpoint', help='trained model, or a last_checkpoint file naming one')
+    parser.add_argument('--tta', action='store_true', help='multi-scale and flip testing')
+    parser.add_argument('--show-dir', metavar='DIR', help='write pictures of all predictions')
+    parser.add_argument(
+        '--format-only', action='store_true', help='write predictions to --out; needs no labels'
+    )
+    parser.add_argument(
+        '--out',
+        metavar='PATH',
+        help='JSON of all scores (default: scores.json in the work dir); with --format-only the '
+        'folder for label PNGs',
+    )
+    parser.add_argument('--work-dir', help='default: the folder of the checkpoint')
+    parser.add_argument('--launcher', choices=LAUNCHERS, default='none')
+    parser.add_argument('--cfg-options', nargs='+', action=DictAction, metavar='KEY=VALUE')
+    parser.add_argument('--local_rank', '--local-rank', type=int, help=argparse.SUPPRESS)
+    return parser.parse_args(argv)
+
+
+def build_config(args: argparse.Namespace) -> Config:
+    """The config with all options of the command line applied."""
+    cfg = load_config(args.config, args.cfg_options)
+    cfg.launcher = args.launcher
+    cfg.work_dir = args.work_dir or str(Path(args.checkpoint).parent)
+    cfg.model.backbone.init_cfg = None
+    cfg.load_from, cfg.resume = None, False
+    fit_machine(cfg, args.launcher)
+    if args.tta:
+        if 'tta_model' not in cfg:
+            raise UserError(f'--tta: {args.config} has no tta_model and tta_pipeline')
+        cfg.test_dataloader.dataset.pipeline = cfg.tta_pipeline
+        cfg.model = ConfigDict(**cfg.tta_model, module=cfg.model)
+    if args.show_dir:
+        hook = cfg.default_hooks.get('visualization')
+        if hook is None:
+            raise UserError(f'--show-dir: {args.config} has no default_hooks.visualization')
+        hook.update(draw=True, interval=1)
+        cfg.merge_from_dict(
+            {
+                'visualizer.vis_backends': [{'type': 'LocalVisBackend'}],
+                'visualizer.save_dir': args.show_dir,
+            }
+        )
+    if args.format_only:
+        if not args.out:
+            raise UserError('--format-only needs --out, the folder for the predictions')
+        dataset = cfg.test_dataloader.dataset
+        dataset.pipeline = without_labels(dataset.pipeline)
+        dataset.data_prefix.pop('seg_map_path', None)
+        cfg.test_evaluator.update(format_only=True, output_dir=args.out)
+    if cfg.test_evaluator.type == 'IoUMetric':
+        cfg.test_evaluator.type = 'ClassIoUMetric'
+    return cfg
+
+
+def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
+    """Evaluate, and write scores as JSON.
+
+    Returns:
+        The scores; with ``--format-only`` nothing.
+    """
+    args = parse_args(argv)
+    checkpoint = Path(args.checkpoint)
+    if checkpoint.name == 'last_checkpoint' and checkpoint.is_file():
+        checkpoint = Path(checkpoint.read_text().strip())
+    if not checkpoint.is_file():
+        raise UserError(f'checkpoint {checkpoint} does not exist')
+    cfg = build_config(args)
+    require_framework(cfg)
+    check_data(cfg, ('test',))
+    if cfg.get('default_scope') == 'mmseg':
+        import vit5_dense.evaluation  # noqa: F401  registers ClassIoUMetric
+    join_processes(args.launcher)
+    runner = build_runner(cfg)
+    load_trained(runner.model, checkpoint)
+    scores: dict[str, Any] = dict(runner.test())
+    if runner.rank != 0:
+        return {}
+    if args.format_only:
+        print(f'predictions: {args.out}')
+        return {}
+    table = [metric.table for metric in runner.test_evaluator.metrics if hasattr(metric, 'table')]
+    path = Path(args.out or Path(runner.work_dir, 'scores.json'))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({**scores, 'classes': table[0] if table else []}, indent=1) + '\n')
+    print(f'scores: {path}')
+    if 'mIoU' in scores:
+        print(f'mIoU: {scores["mIoU"]:.2f} over {scores["classes_averaged"]} classes')
+    return scores
+
+
+if __name__ == '__main__':
+    raise SystemExit(run_tool(main))

@@ -1,0 +1,173 @@
+"""Configs for the tools: read, checked and fitted to the machine before anything is built."""
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from mmengine.config import Config, ConfigDict
+from mmengine.runner import Runner
+
+from .errors import UserError
+from .health import require_det, require_seg
+
+LAUNCHERS = ('none', 'pytorch', 'slurm')
+
+
+def load_config(path: str, options: dict[str, Any] | None = None) -> Config:
+    """Read a config file and merge options from the command line.
+
+    Args:
+        path: A file, or ``package::name.py`` for a config that an installed package carries.
+        options: Dotted keys to values, as mmengine's ``DictAction`` parses them.
+
+    Returns:
+        The config.
+
+    Raises:
+        UserError: If there is no such file, it is no config, or an option does not fit it.
+    """
+    if '::' not in path and not Path(path).is_file():
+        raise UserError(f'config {path} does not exist (looked in {Path.cwd()})')
+    try:
+        if '::' in path:
+            from mmengine.hub import get_config
+
+            cfg = get_config(path)
+        else:
+            cfg = Config.fromfile(path)
+    except (SyntaxError, KeyError, OSError, ImportError) as error:
+        raise UserError(f'config {path} cannot be read: {error}') from error
+    try:
+        cfg.merge_from_dict(options or {})
+    except (KeyError, TypeError, IndexError) as error:
+        raise UserError(f'--cfg-options does not fit {path}: {error}') from error
+    if 'model' not in cfg:
+        raise UserError(f'config {path} has no model: name a leaf of configs/, not one of its bases')
+    return cfg
+
+
+def require_framework(cfg: Config) -> None:
+    """Stop with the install line if the config's framework is not usable.
+
+    Raises:
+        UserError: If MMSegmentation, or MMDetection with compiled ops, cannot be imported.
+    """
+    if cfg.get('default_scope') == 'mmdet':
+        require_det()
+    elif cfg.get('default_scope') == 'mmseg':
+        require_seg()
+
+
+def build_runner(cfg: Config) -> Runner:
+    """Build mmengine's runner; what a config got wrong becomes one message.
+
+    Raises:
+        UserError: With the words of whatever refused the config.
+    """
+    try:
+        return Runner.from_cfg(cfg)
+    except (AssertionError, KeyError, TypeError, ValueError) as error:
+        reason = error.args[0] if error.args else type(error).__name__
+        raise UserError(f'config {cfg.filename} cannot be built: {reason}') from error
+
+
+def fit_machine(cfg: Config, launcher: str = 'none') -> None:
+    """Make a config run where it is: without a GPU, in one process, with few cores.
+
+    Without a GPU or with one process SyncBN becomes BN, which has the same parameters. Without a GPU
+    processes talk through gloo. Workers beyond the cores of the machine are left out.
+
+    Args:
+        cfg: Changed in place.
+        launcher: 'none', 'pytorch' or 'slurm'.
+    """
+    cuda = torch.cuda.is_available()
+    if not cuda or launcher == 'none':
+        replace_type(cfg.model, 'SyncBN', 'BN')
+    if not cuda:
+        cfg.merge_from_dict({'env_cfg.dist_cfg.backend': 'gloo'})
+        if launcher != 'none':
+            cfg.model_wrapper_cfg = ConfigDict(
+                type='MMDistributedDataParallel', broadcast_buffers=False
+            )
+    for name in ('train_dataloader', 'val_dataloader', 'test_dataloader'):
+        loader = cfg.get(name)
+        if loader:
+            loader.num_workers = min(loader.get('num_workers', 0), os.cpu_count() or 1)
+            loader.persistent_workers = bool(loader.num_workers)
+
+
+def join_processes(launcher: str) -> None:
+    """Join the process group where mmengine cannot: it asks for a GPU for each process.
+
+    Args:
+        launcher: 'pytorch' reads the variables that torchrun sets; 'slurm' and 'none' are left to
+            mmengine.
+
+    Raises:
+        UserError: If the process was not started by torchrun.
+    """
+    if launcher != 'pytorch':
+        return
+    if 'LOCAL_RANK' not in os.environ:
+        raise UserError('--launcher pytorch needs torchrun: use tools/dist_train.sh CONFIG PROCESSES')
+    if not torch.cuda.is_available():
+        torch.distributed.init_process_group('gloo')
+
+
+def replace_type(node: Any, old: str, new: str) -> None:
+    """Replace every ``type=old`` below a node of a config."""
+    if isinstance(node, dict):
+        if node.get('type') == old:
+            node['type'] = new
+        node = node.values()
+    elif not isinstance(node, list | tuple):
+        return
+    for item in node:
+        replace_type(item, old, new)
+
+
+def without_labels(pipeline: Sequence[Any]) -> list[Any]:
+    """A test pipeline that asks for no annotations, also inside ``TestTimeAug``."""
+    kept = []
+    for step in pipeline:
+        if isinstance(step, list | tuple):
+            inner = without_labels(step)
+            if inner or not step:
+                kept.append(inner)
+        elif step['type'] != 'LoadAnnotations':
+            if 'transforms' in step:
+                step = ConfigDict({**step, 'transforms': without_labels(step['transforms'])})
+            kept.append(step)
+    return kept
+
+
+def check_data(cfg: Config, splits: Iterable[str]) -> None:
+    """Find missing or empty data folders before a model is built.
+
+    Args:
+        cfg: A config with ``<split>_dataloader``; its ``data_help``, if any, tells how to get data.
+        splits: 'train', 'val', 'test'.
+
+    Raises:
+        UserError: With the folder or file expected and how to get it.
+    """
+    for split in splits:
+        loader = cfg.get(f'{split}_dataloader')
+        if not loader:
+            continue
+        dataset = loader.dataset
+        root = dataset.get('data_root') or ''
+        paths = [Path(root, prefix) for prefix in dataset.get('data_prefix', {}).values() if prefix]
+        if dataset.get('ann_file'):
+            paths.append(Path(root, dataset.ann_file))
+        for path in paths:
+            empty = path.is_dir() and next(path.iterdir(), None) is None
+            if not path.exists() or empty:
+                state = 'is empty' if empty else 'does not exist'
+                raise UserError(
+                    f'{split} data: {path.absolute()} {state}. '
+                    + cfg.get('data_help', f'Set {split}_dataloader.dataset.data_root in the config')
+                )

@@ -1,0 +1,48 @@
+"""Mean IoU that says over how many classes it was averaged, and keeps every class's figures."""
+
+from typing import Any
+
+import numpy as np
+from mmengine.logging import print_log
+from mmseg.evaluation import IoUMetric
+from mmseg.registry import METRICS
+
+
+@METRICS.register_module()
+class ClassIoUMetric(IoUMetric):
+    """mmsegmentation's ``IoUMetric`` with a table that can be written to a file.
+
+    A class that is neither labelled nor predicted anywhere has no IoU and is left out of the mean;
+    the log says so, since a mean over fewer classes does not compare with the full one.
+
+    Attributes:
+        table: After an evaluation, one dict of class, IoU and Acc (per cent, None where undefined)
+            for each class.
+    """
+
+    def compute_metrics(self, results: list) -> dict[str, Any]:
+        """Metrics of ``IoUMetric``, with ``classes_averaged`` added."""
+        metrics = super().compute_metrics(results)
+        if self.format_only:
+            return metrics
+        areas = (sum(column) for column in zip(*results, strict=True))
+        values = self.total_area_to_metrics(*areas, self.metrics, self.nan_to_num, self.beta)
+        self.table = [
+            {
+                'class': name,
+                'IoU': None if np.isnan(iou) else round(100 * float(iou), 2),
+                'Acc': None if np.isnan(acc) else round(100 * float(acc), 2),
+            }
+            for name, iou, acc in zip(
+                self.dataset_meta['classes'], values['IoU'], values['Acc'], strict=True
+            )
+        ]
+        absent = [row['class'].strip() for row in self.table if row['IoU'] is None]
+        averaged = len(self.table) - len(absent)
+        message = f'mIoU is the mean over {averaged} of {len(self.table)} classes'
+        if absent:
+            message += f'; neither labelled nor predicted: {", ".join(absent[:8])}'
+            message += f' and {len(absent) - 8} more' if len(absent) > 8 else ''
+        print_log(message, logger='current')
+        metrics['classes_averaged'] = averaged
+        return metrics

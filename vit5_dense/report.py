@@ -1,0 +1,113 @@
+"""The picture of a training run."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+from mmengine.runner import Runner
+
+from .errors import UserError
+
+matplotlib.use('agg')  # files only: works without a display
+import matplotlib.pyplot as plt  # noqa: E402
+
+SCORES = ('mIoU', 'mAcc', 'aAcc', 'coco/bbox_mAP', 'coco/segm_mAP')
+Curve = tuple[list[float], list[float]]
+
+
+def read_curves(work_dir: Path) -> dict[str, Curve]:
+    """Curves of all runs logged in a work directory; of a resumed run the later value counts.
+
+    Args:
+        work_dir: Folder of a run, with ``<time stamp>/vis_data/scalars.json``.
+
+    Returns:
+        Name to iterations and values, for every number that was logged.
+    """
+    values: dict[str, dict[float, float]] = {}
+    for file in sorted(work_dir.glob('*/vis_data/scalars.json')):
+        for line in file.read_text().splitlines():
+            row = json.loads(line)
+            for name, value in row.items():
+                if name != 'step' and isinstance(value, int | float):
+                    values.setdefault(name, {})[row['step']] = value
+    return {name: (sorted(v), [v[x] for x in sorted(v)]) for name, v in values.items()}
+
+
+def write_report(
+    work_dir: Path, title: str, pictures: Sequence[tuple[str, np.ndarray]] = ()
+) -> Path:
+    """Draw losses, scores, learning rate and example pictures of a run to ``report.png``.
+
+    Args:
+        work_dir: Folder of the run.
+        title: Written above.
+        pictures: Captions and RGB pictures (H, W, 3), uint8, shown in rows of four.
+
+    Returns:
+        The file written.
+
+    Raises:
+        UserError: If nothing was logged in ``work_dir``.
+    """
+    curves = read_curves(work_dir)
+    if not curves:
+        raise UserError(f'{work_dir} holds no log of a run (no */vis_data/scalars.json)')
+    panels = {
+        'loss': [name for name in curves if name.endswith('loss') or 'loss_' in name],
+        'score': [name for name in SCORES if name in curves],
+        'learning rate': [name for name in ('base_lr', 'lr') if name in curves],
+    }
+    rows = 1 + -(-len(pictures) // 4)
+    figure = plt.figure(figsize=(14, 3.6 * rows), constrained_layout=True)
+    grid = figure.add_gridspec(rows, 12)
+    for i, (panel, names) in enumerate(panels.items()):
+        axes = figure.add_subplot(grid[0, 4 * i : 4 * i + 4])
+        for name in names:
+            axes.plot(*curves[name], marker='o' if panel == 'score' else None, label=name)
+        axes.set(title=panel, xlabel='iteration')
+        axes.grid(alpha=0.3)
+        if names:
+            axes.legend(fontsize=8)
+    for i, (caption, picture) in enumerate(pictures):
+        axes = figure.add_subplot(grid[1 + i // 4, 3 * (i % 4) : 3 * (i % 4) + 3])
+        axes.imshow(picture)
+        axes.set_title(caption, fontsize=9)
+        axes.axis('off')
+    figure.suptitle(title)
+    path = work_dir / 'report.png'
+    figure.savefig(path, dpi=90)
+    plt.close(figure)
+    return path
+
+
+def example_pictures(runner: Runner, number: int = 4) -> list[tuple[str, np.ndarray]]:
+    """Ground truth and prediction of the first validation pictures of a segmentation run.
+
+    Args:
+        runner: A runner with a validation loader and a trained segmentor.
+        number: How many pictures.
+
+    Returns:
+        Captions and RGB overlays, first all ground truths, then all predictions.
+    """
+    from .pictures import overlay
+
+    palette = runner.val_dataloader.dataset.metainfo['palette']
+    truths, predictions = [], []
+    runner.model.eval()
+    for i in range(min(number, len(runner.val_dataloader.dataset))):
+        item = runner.val_dataloader.dataset[i]
+        batch = {'inputs': [item['inputs']], 'data_samples': [item['data_samples']]}
+        sample = runner.model.val_step(batch)[0]
+        truth = sample.gt_sem_seg.data[0].cpu().numpy()
+        prediction = sample.pred_sem_seg.data[0].cpu().numpy()
+        picture = item['inputs'].permute(1, 2, 0).numpy()[..., ::-1]  # BGR to RGB
+        name = Path(sample.img_path).stem
+        if picture.shape[:2] != truth.shape:
+            continue  # the test pipeline resized the picture; labels keep their size
+        truths.append((f'{name}: truth', overlay(picture, truth, palette)))
+        predictions.append((f'{name}: prediction', overlay(picture, prediction, palette)))
+    return truths + predictions
