@@ -17,8 +17,8 @@ model = dict(
 optim_wrapper = dict(optimizer=dict(lr=1e-3), paramwise_cfg=dict(layer_decay_rate=1.0))
 param_scheduler = [
     dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=50),
-    dict(type='PolyLR', power=1.0, eta_min=0.0, by_epoch=False, begin=50, end=600),
+    dict(type='PolyLR', power=1.0, eta_min=0.0, by_epoch=False, begin=50, end=400),
 ]
-train_cfg = dict(max_iters=600, val_interval=150)
-default_hooks = dict(logger=dict(interval=25), checkpoint=dict(interval=150))
+train_cfg = dict(max_iters=400, val_interval=200)
+default_hooks = dict(logger=dict(interval=20), checkpoint=dict(interval=100))
 randomness = dict(seed=0)

@@ -105,7 +105,8 @@ def main(argv: Sequence[str] | None = None) -> dict[str, float]:
     title = f'{Path(args.config).stem}, {runner.iter} iterations'
     if 'mIoU' in scores:
         title += f', mIoU {scores["mIoU"]:.2f}'
-    report = write_report(Path(runner.work_dir), title, example_pictures(runner))
+    pictures = example_pictures(runner) if cfg.get('default_scope') == 'mmseg' else []
+    report = write_report(Path(runner.work_dir), title, pictures)
     print(f'report: {report}')
     return scores
 

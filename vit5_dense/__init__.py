@@ -1,14 +1,27 @@
 """ViT-5 for dense prediction with MMSegmentation and MMDetection.
 
 Importing the package registers the backbone, the neck and the rest at mmengine's root registries,
-where configs of either framework find them.
+where configs of either framework find them, and the scheme ``vit5_dense::NAME.py`` for its recipes.
 """
 
 from .backbones import ViT5
-from .hooks import ViT5InterruptHook, ViT5PlainCheckpointHook
+from .config_scheme import config_path, register_scheme
+from .hooks import ViT5InterruptHook, ViT5PlainCheckpointHook, ViT5StrictLoadHook
 from .necks import SimplePyramid
 from .optim import ViT5BF16OptimWrapper, ViT5LayerDecayOptimWrapperConstructor
 
 __version__ = '0.1.0'
 
-__all__ = ['SimplePyramid', 'ViT5', 'ViT5LayerDecayOptimWrapperConstructor', '__version__']
+__all__ = [
+    'SimplePyramid',
+    'ViT5',
+    'ViT5BF16OptimWrapper',
+    'ViT5InterruptHook',
+    'ViT5LayerDecayOptimWrapperConstructor',
+    'ViT5PlainCheckpointHook',
+    'ViT5StrictLoadHook',
+    '__version__',
+    'config_path',
+]
+
+register_scheme()

@@ -1,35 +1,23 @@
 """ViT-5 checkpoints: any published or trained file to the backbone's parameters, with an account."""
 
-import argparse
-import pickle
 import re
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.error import URLError
 
-import mmengine.dist
-import numpy as np
-import torch
-from mmengine.logging import HistoryBuffer
-from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from .errors import UserError
+from .checkpoint_io import CheckpointError, download, mmengine_types, read_file
 
 if TYPE_CHECKING:
     from .backbones import ViT5
 
-WRAPPERS = ('model_ema', 'model', 'state_dict', 'module')  # the first one present is opened
+EMA = 'model_ema'
+WRAPPERS = (EMA, 'model', 'state_dict', 'module')  # the first one present is opened
 PREFIXES = ('module.', 'model.', 'backbone.', '_orig_mod.')
 LEFT_OUT = re.compile(r'head\.|norm\.|blocks\.\d+\.attn\.rope(_reg)?\.freqs$')
 BLOCK = re.compile(r'blocks\.(\d+)\.')
-
-
-class CheckpointError(UserError):
-    """A file that is no ViT-5 checkpoint for this backbone; the message says what to do."""
 
 
 @dataclass
@@ -60,8 +48,8 @@ class Account:
     def __str__(self) -> str:
         total = len(self.loaded) + len(self.missing) + len(self.misshapen)
         lines = [
-            f'{len(self.loaded)} of {total} tensors, from {self.origin or "the bare file"}, '
-            f'{len(self.left_out)} left out on purpose'
+            f'{len(self.loaded)} of {total} tensors, '
+            f'{"EMA" if self.origin == EMA else self.origin or "no wrapper"}'
         ]
         for title in ('missing', 'unknown', 'misshapen'):
             keys = getattr(self, title)
@@ -71,99 +59,21 @@ class Account:
         return '\n'.join(lines)
 
 
-def download(url: str) -> Path:
-    """Fetch a URL into torch hub's checkpoint folder, once.
-
-    Args:
-        url: Address of the file, named by the user's config.
-
-    Returns:
-        The local file.
-
-    Raises:
-        CheckpointError: If it cannot be fetched; the message says where to put it by hand.
-    """
-    path = Path(torch.hub.get_dir(), 'checkpoints', url.rsplit('/', 1)[-1].split('?')[0])
-    if mmengine.dist.get_local_rank() == 0 and not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            torch.hub.download_url_to_file(url, str(path))  # writes a temporary file, then renames
-        except (URLError, OSError) as error:
-            raise CheckpointError(
-                f'{url} cannot be downloaded ({error}). Put the file at {path} by hand, or train '
-                'without it: tools/train.py --no-pretrained'
-            ) from error
-    mmengine.dist.barrier()
-    return path
-
-
-def allow(types: Sequence[Any]) -> AbstractContextManager[None]:
-    """Let ``weights_only`` loading read some types more, where torch (since 2.5) can do it."""
-    safe_globals = getattr(torch.serialization, 'safe_globals', None)
-    return safe_globals(list(types)) if safe_globals else nullcontext()
-
-
-def mmengine_types() -> list[Any]:
-    """What mmengine's own training checkpoints hold beside tensors: numpy arrays and histories."""
-    core = np._core if hasattr(np, '_core') else np.core
-    dtypes = [type(np.dtype(name)) for name in ('float64', 'int64', 'uint32')]
-    functions = [core.multiarray._reconstruct, core.multiarray.scalar, np.ndarray, np.dtype]
-    return [HistoryBuffer, *functions, *dtypes]
-
-
-def read_file(path: Path, types: Sequence[Any] = ()) -> Mapping[str, Any]:
-    """Read a checkpoint; its content, not its name, tells safetensors from torch files.
-
-    Args:
-        path: A ``.pth`` or ``.safetensors`` file. Torch files are read with ``weights_only=True``;
-            ``argparse.Namespace``, which official training files hold, is allowed.
-        types: Further types that are allowed.
-
-    Returns:
-        The mapping that was saved.
-
-    Raises:
-        CheckpointError: If there is no such file, or it is broken, unsafe or something else.
-    """
-    if not path.is_file():
-        raise CheckpointError(f'{path} does not exist: correct the path of the checkpoint')
-    with path.open('rb') as file:
-        head = file.read(9)
-    try:
-        if head[8:] == b'{':
-            with safe_open(path, framework='pt') as file:
-                content = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-        elif head[:2] in (b'PK', b'\x80\x02'):
-            with allow([argparse.Namespace, *types]):
-                content = torch.load(path, map_location='cpu', weights_only=True)
-        else:
-            raise CheckpointError(
-                f'{path} is neither a torch nor a safetensors file (it starts with {head!r}): '
-                'fetch it again'
-            )
-    except (SafetensorError, RuntimeError, EOFError, OSError) as error:
-        raise CheckpointError(f'{path} is broken or cut short: fetch it again') from error
-    except pickle.UnpicklingError as error:
-        reason = str(error).splitlines()[0]
-        raise CheckpointError(f'{path} holds more than weights and is not loaded: {reason}') from error
-    if not isinstance(content, Mapping):
-        raise CheckpointError(f'{path} holds a {type(content).__name__}, not a state dict')
-    return content
-
-
-def unwrap(content: Mapping[str, Any]) -> tuple[dict[str, Tensor], str]:
+def unwrap(content: Mapping[str, Any], ema: bool = True) -> tuple[dict[str, Tensor], str]:
     """Open wrappers such as ``model_ema`` and strip prefixes such as ``module.backbone.``.
 
     Args:
-        content: What a checkpoint holds. ``model_ema`` wins over ``model``, as in the official
-            fine-tuning recipes. Where keys begin with ``backbone.`` the others (neck, heads) are
-            dropped.
+        content: What a checkpoint holds. Where keys begin with ``backbone.`` the others (neck,
+            heads) are dropped.
+        ema: Prefer ``model_ema`` to ``model`` where both exist, as the official fine-tuning recipes
+            do.
 
     Returns:
         Plain names to tensors, and the wrapper they came from.
     """
     origin = ''
-    while wrapper := next((w for w in WRAPPERS if isinstance(content.get(w), Mapping)), ''):
+    wrappers = WRAPPERS if ema else WRAPPERS[1:]
+    while wrapper := next((w for w in wrappers if isinstance(content.get(w), Mapping)), ''):
         content, origin = content[wrapper], origin or wrapper
     state = {key: value for key, value in content.items() if isinstance(value, Tensor)}
     while state:
@@ -189,17 +99,20 @@ def compare(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor], origin: s
     return account
 
 
-def convert(content: Mapping[str, Any], wanted: Mapping[str, Tensor]) -> tuple[dict, Account]:
+def convert(
+    content: Mapping[str, Any], wanted: Mapping[str, Tensor], ema: bool = True
+) -> tuple[dict[str, Tensor], Account]:
     """Turn any known layout of a ViT-5 checkpoint into the backbone's own.
 
     Args:
         content: What the file holds.
         wanted: State dict of the backbone; only its keys and shapes are used.
+        ema: See ``unwrap``.
 
     Returns:
         The tensors that fit, and the account of all keys.
     """
-    state, origin = unwrap(content)
+    state, origin = unwrap(content, ema)
     account = compare(state, wanted, origin)
     depth = 1 + max((int(m[1]) for key in wanted if (m := BLOCK.match(key))), default=-1)
     for key in account.unknown[:]:
@@ -250,7 +163,7 @@ def load_pretrained(backbone: 'ViT5', checkpoint: str) -> str:
     if not account.complete:
         raise CheckpointError(f'{path} does not fit this ViT-5: {account}')
     backbone.load_state_dict(fitting, strict=True)
-    return f'ViT-5 loaded from {path}: {account}, grid {backbone.pretrain_grid[0]}'
+    return f'{backbone.arch_name}: {account}, grid {backbone.pretrain_grid[0]}, from {path}'
 
 
 def load_trained(model: nn.Module, path: Path) -> dict[str, Any]:

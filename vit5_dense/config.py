@@ -9,6 +9,7 @@ import torch
 from mmengine.config import Config, ConfigDict
 from mmengine.runner import Runner
 
+from .config_scheme import SCHEME, config_path
 from .errors import UserError
 from .health import require_det, require_seg
 
@@ -28,16 +29,13 @@ def load_config(path: str, options: dict[str, Any] | None = None) -> Config:
     Raises:
         UserError: If there is no such file, it is no config, or an option does not fit it.
     """
-    if '::' not in path and not Path(path).is_file():
+    if path.startswith(SCHEME):
+        path = config_path(path)
+    if not Path(path).is_file():
         raise UserError(f'config {path} does not exist (looked in {Path.cwd()})')
     try:
-        if '::' in path:
-            from mmengine.hub import get_config
-
-            cfg = get_config(path)
-        else:
-            cfg = Config.fromfile(path)
-    except (SyntaxError, KeyError, OSError, ImportError) as error:
+        cfg = Config.fromfile(path)
+    except (SyntaxError, AssertionError, KeyError, OSError, ImportError, ValueError) as error:
         raise UserError(f'config {path} cannot be read: {error}') from error
     try:
         cfg.merge_from_dict(options or {})

@@ -7,8 +7,10 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 from mmengine.runner import Runner
+from PIL import Image
 
 from .errors import UserError
+from .pictures import overlay
 
 matplotlib.use('agg')  # files only: works without a display
 import matplotlib.pyplot as plt  # noqa: E402
@@ -93,8 +95,8 @@ def example_pictures(runner: Runner, number: int = 4) -> list[tuple[str, np.ndar
     Returns:
         Captions and RGB overlays, first all ground truths, then all predictions.
     """
-    from .pictures import overlay
-
+    if runner.val_loop is None:
+        return []
     palette = runner.val_dataloader.dataset.metainfo['palette']
     truths, predictions = [], []
     runner.model.eval()
@@ -104,10 +106,10 @@ def example_pictures(runner: Runner, number: int = 4) -> list[tuple[str, np.ndar
         sample = runner.model.val_step(batch)[0]
         truth = sample.gt_sem_seg.data[0].cpu().numpy()
         prediction = sample.pred_sem_seg.data[0].cpu().numpy()
-        picture = item['inputs'].permute(1, 2, 0).numpy()[..., ::-1]  # BGR to RGB
+        picture = item['inputs'].permute(1, 2, 0).numpy()[..., ::-1].copy()  # BGR to RGB
         name = Path(sample.img_path).stem
-        if picture.shape[:2] != truth.shape:
-            continue  # the test pipeline resized the picture; labels keep their size
+        if picture.shape[:2] != truth.shape:  # the test pipeline resizes pictures, never labels
+            picture = np.asarray(Image.fromarray(picture).resize(truth.shape[::-1]))
         truths.append((f'{name}: truth', overlay(picture, truth, palette)))
         predictions.append((f'{name}: prediction', overlay(picture, prediction, palette)))
     return truths + predictions

@@ -83,6 +83,9 @@ class ViT5(BaseModule):
         with_cp: Recompute blocks in the backward pass to save memory.
         init_cfg: ``dict(type='Pretrained', checkpoint=PATH_OR_URL)`` loads a ViT-5 file, strictly.
 
+    Attributes:
+        sizes: Everything that fixes the shapes of the parameters, as numbers by name.
+
     Raises:
         ValueError: If a value is out of range; the message holds it.
     """
@@ -107,6 +110,12 @@ class ViT5(BaseModule):
     ) -> None:
         super().__init__(init_cfg)
         sizes = resolve_arch(arch)
+        self.sizes = {
+            **sizes,
+            'patch_size': patch_size,
+            'pretrain_img_size': pretrain_img_size,
+            'num_registers': num_registers,
+        }
         self.out_indices = resolve_indices('out_indices', out_indices, sizes['depth'])
         depth = self.out_indices[-1] + 1 if self.out_indices else 0
         global_blocks = resolve_indices('global_attn_indexes', global_attn_indexes, sizes['depth'])
@@ -129,6 +138,7 @@ class ViT5(BaseModule):
         if not -1 <= frozen_stages <= depth:
             raise ValueError(f'frozen_stages {frozen_stages} must be -1 to {depth}, the blocks built')
 
+        self.arch_name = f'vit5_{arch if isinstance(arch, str) else "custom"}'
         self.embed_dims = sizes['embed_dims']
         self.head_dim = self.embed_dims // sizes['num_heads']
         self.patch_size = patch_size

@@ -6,8 +6,11 @@ import numpy as np
 import torch
 from mmengine.hooks import Hook
 from mmengine.logging import HistoryBuffer
+from mmengine.model import is_model_wrapper
 from mmengine.registry import HOOKS
 from mmengine.runner import Runner
+
+from ..backbones import ViT5
 
 HISTORY = '__history__'
 
@@ -39,17 +42,23 @@ def from_plain(value: Any) -> Any:
 
 @HOOKS.register_module()
 class ViT5PlainCheckpointHook(Hook):
-    """Keeps Python objects out of saved checkpoints.
+    """Keeps Python objects out of saved checkpoints, and notes what model they are of.
 
     mmengine stores its message hub with numpy arrays and objects of its own, which makes every
     checkpoint unreadable to ``torch.load(weights_only=True)``. They are saved as tensors and
-    numbers, and restored when a run resumes.
+    numbers, and restored when a run resumes. ``meta`` gets the version of this package and the sizes
+    of the backbone.
     """
 
     priority = 'LOWEST'  # after hooks that add to the checkpoint
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
         """Take the objects apart."""
+        from .. import __version__
+
+        model = runner.model.module if is_model_wrapper(runner.model) else runner.model
+        sizes = model.backbone.sizes if isinstance(getattr(model, 'backbone', None), ViT5) else {}
+        checkpoint['meta']['vit5_dense'] = {'version': __version__, **sizes}
         for key in ('message_hub', 'meta'):
             checkpoint[key] = to_plain(checkpoint[key])
 

@@ -40,7 +40,7 @@ tta_pipeline = [
     ),
 ]
 train_dataloader = dict(
-    batch_size=16,
+    batch_size=8,
     num_workers=2,
     persistent_workers=True,
     sampler=dict(type='InfiniteSampler', shuffle=True),

@@ -11,7 +11,11 @@ default_hooks = dict(
     sampler_seed=dict(type='DistSamplerSeedHook'),
     visualization=dict(type='SegVisualizationHook'),
 )
-custom_hooks = [dict(type='ViT5InterruptHook'), dict(type='ViT5PlainCheckpointHook')]
+custom_hooks = [
+    dict(type='ViT5InterruptHook'),  # Ctrl-C saves, --resume goes on
+    dict(type='ViT5PlainCheckpointHook'),  # checkpoints load with weights_only=True
+    dict(type='ViT5StrictLoadHook'),  # what a checkpoint lacks is an error or listed
+]
 env_cfg = dict(
     cudnn_benchmark=True,
     mp_cfg=dict(mp_start_method='fork', opencv_num_threads=0),

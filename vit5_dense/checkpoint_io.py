@@ -1,0 +1,129 @@
+"""Checkpoint files: fetched once, read without running what is in them, written whole."""
+
+import argparse
+import os
+import pickle
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+
+import mmengine.dist
+import numpy as np
+import torch
+from mmengine.logging import HistoryBuffer
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from .errors import UserError
+
+
+class CheckpointError(UserError):
+    """A file that is no ViT-5 checkpoint for this backbone; the message says what to do."""
+
+
+def download(url: str) -> Path:
+    """Fetch a URL into torch hub's checkpoint folder, once.
+
+    Args:
+        url: Address of the file, named by the user's config.
+
+    Returns:
+        The local file.
+
+    Raises:
+        CheckpointError: If it cannot be fetched; the message says where to put it by hand.
+    """
+    path = Path(torch.hub.get_dir(), 'checkpoints', url.rsplit('/', 1)[-1].split('?')[0])
+    if mmengine.dist.get_local_rank() == 0 and not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            torch.hub.download_url_to_file(url, str(path))  # writes a temporary file, then renames
+        except (URLError, OSError) as error:
+            raise CheckpointError(
+                f'{url} cannot be downloaded ({error}). Put the file at {path} by hand, or train '
+                'without it: tools/train.py --no-pretrained'
+            ) from error
+    mmengine.dist.barrier()
+    return path
+
+
+def allow(types: Sequence[Any]) -> AbstractContextManager[None]:
+    """Let ``weights_only`` loading read some types more, where torch (since 2.5) can do it."""
+    safe_globals = getattr(torch.serialization, 'safe_globals', None)
+    return safe_globals(list(types)) if safe_globals else nullcontext()
+
+
+def mmengine_types() -> list[Any]:
+    """What mmengine's own training checkpoints hold beside tensors: numpy arrays and histories."""
+    core = np._core if hasattr(np, '_core') else np.core
+    dtypes = [type(np.dtype(name)) for name in ('float64', 'int64', 'uint32')]
+    functions = [core.multiarray._reconstruct, core.multiarray.scalar, np.ndarray, np.dtype]
+    return [HistoryBuffer, *functions, *dtypes]
+
+
+def read_file(path: Path, types: Sequence[Any] = ()) -> Mapping[str, Any]:
+    """Read a checkpoint; its content, not its name, tells safetensors from torch files.
+
+    Args:
+        path: A ``.pth`` or ``.safetensors`` file. Torch files are read with ``weights_only=True``;
+            ``argparse.Namespace``, which official training files hold, is allowed.
+        types: Further types that are allowed.
+
+    Returns:
+        The mapping that was saved.
+
+    Raises:
+        CheckpointError: If there is no such file, or it is broken, unsafe or something else.
+    """
+    if not path.is_file():
+        raise CheckpointError(f'{path} does not exist: correct the path of the checkpoint')
+    with path.open('rb') as file:
+        head = file.read(9)
+    try:
+        if head[8:] == b'{':
+            with safe_open(path, framework='pt') as file:
+                content = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+        elif head[:2] in (b'PK', b'\x80\x02'):
+            with allow([argparse.Namespace, *types]):
+                content = torch.load(path, map_location='cpu', weights_only=True)
+        else:
+            raise CheckpointError(
+                f'{path} is neither a torch nor a safetensors file (it starts with {head!r}): '
+                'fetch it again'
+            )
+    except (SafetensorError, RuntimeError, EOFError, OSError) as error:
+        raise CheckpointError(f'{path} is broken or cut short: fetch it again') from error
+    except pickle.UnpicklingError as error:
+        reason = str(error).splitlines()[0]
+        raise CheckpointError(f'{path} holds more than weights and is not loaded: {reason}') from error
+    if not isinstance(content, Mapping):
+        raise CheckpointError(f'{path} holds a {type(content).__name__}, not a state dict')
+    return content
+
+
+def write_file(path: Path, state: Mapping[str, Tensor], meta: Mapping[str, str]) -> None:
+    """Write a state dict to a ``.safetensors`` or ``.pth`` file, whole or not at all.
+
+    Args:
+        path: The file; its suffix chooses the format.
+        state: Names to tensors.
+        meta: Facts about the weights, stored beside them.
+
+    Raises:
+        CheckpointError: If the suffix is another one.
+    """
+    part = path.with_name(f'{path.name}.{os.getpid()}.part')
+    try:
+        if path.suffix == '.safetensors':
+            tensors = {key: value.contiguous() for key, value in state.items()}
+            save_file(tensors, part, metadata={'format': 'pt', **meta})
+        elif path.suffix == '.pth':
+            torch.save({'state_dict': dict(state), 'meta': dict(meta)}, part)
+        else:
+            raise CheckpointError(f'{path} must end in .safetensors or .pth')
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
