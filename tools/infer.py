@@ -8,31 +8,28 @@ Examples:
 import argparse
 import glob
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from mmengine.config import DictAction
 from rich.progress import track
 
-from vit5_dense.config import load_config
-from vit5_dense.errors import UserError, run_tool
+from vit5_dense.checkpoint_io import resolve_checkpoint
+from vit5_dense.config import load_config, tool_parser
+from vit5_dense.errors import UserError, make_folder, run_tool
 from vit5_dense.inference import Segmenter
 from vit5_dense.pictures import SUFFIXES, PictureError, read_picture, save_result
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Command line of this tool."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument('config', help='config file, or package::name.py')
+    parser = tool_parser(__doc__)
     parser.add_argument('checkpoint', help='trained model')
     parser.add_argument('pictures', nargs='+', help='files, folders or globs')
     parser.add_argument('--out', required=True, metavar='DIR', help='folder for the results')
     parser.add_argument('--device', default='cuda' if torch.cuda.is_available() else 'cpu')
     parser.add_argument('--opacity', type=float, default=0.5, help='of the overlay, 0 to 1')
-    parser.add_argument('--cfg-options', nargs='+', action=DictAction, metavar='KEY=VALUE')
     return parser.parse_args(argv)
 
 
@@ -58,6 +55,33 @@ def find_pictures(patterns: Sequence[str]) -> list[Path]:
     return list(found)
 
 
+def unique_names(files: Sequence[Path]) -> dict[Path, str]:
+    """A name for the results of each picture: its own, with as many parts of its path as it takes."""
+    names = {path: path.stem for path in files}
+    for depth in range(1, 1 + max(len(path.parts) for path in files)):
+        taken = Counter(names.values())
+        if max(taken.values()) == 1:
+            break
+        names = {
+            path: name if taken[name] == 1 else '_'.join(path.parts[-depth:])
+            for path, name in names.items()
+        }
+    return names
+
+
+def check_device(device: str) -> str:
+    """Return a device that torch can use.
+
+    Raises:
+        UserError: If it cannot; with what torch says.
+    """
+    try:
+        torch.empty(0, device=device)
+    except (AssertionError, RuntimeError) as error:
+        raise UserError(f'--device {device}: {str(error).splitlines()[0]}') from error
+    return device
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Segment all pictures that can be read.
 
@@ -67,21 +91,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parse_args(argv)
     if not 0 <= args.opacity <= 1:
         raise UserError(f'--opacity {args.opacity} must be between 0 and 1')
-    files = find_pictures(args.pictures)
+    names = unique_names(find_pictures(args.pictures))
+    out = make_folder(args.out)
     segmenter = Segmenter(
-        load_config(args.config, args.cfg_options), Path(args.checkpoint), args.device
+        load_config(args.config, args.cfg_options),
+        resolve_checkpoint(args.checkpoint),
+        check_device(args.device),
     )
-    out = Path(args.out)
-    out.mkdir(parents=True, exist_ok=True)
     failed = []
-    for path in track(files, description='segmenting'):
+    for path, name in track(names.items(), description='segmenting'):
         try:
             picture = read_picture(path)
         except PictureError as error:
             failed.append(error)
             continue
         labels = segmenter(picture)
-        name = path.stem if sum(f.stem == path.stem for f in files) == 1 else path.name
         save_result(
             out,
             name,
@@ -92,7 +116,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             args.opacity,
             segmenter.label_offset,
         )
-    print(f'{len(files) - len(failed)} of {len(files)} pictures segmented, results in {out}')
+    print(f'{len(names) - len(failed)} of {len(names)} pictures segmented, results in {out}')
     for error in failed:
         print(f'error: {error}', file=sys.stderr)
     return 1 if failed else 0

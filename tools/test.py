@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from mmengine.config import Config, ConfigDict, DictAction
+from mmengine.config import Config, ConfigDict
 
 from vit5_dense.checkpoint import load_trained
+from vit5_dense.checkpoint_io import resolve_checkpoint
 from vit5_dense.config import (
     LAUNCHERS,
     build_runner,
@@ -22,17 +23,15 @@ from vit5_dense.config import (
     join_processes,
     load_config,
     require_framework,
+    tool_parser,
     without_labels,
 )
-from vit5_dense.errors import UserError, run_tool
+from vit5_dense.errors import UserError, make_folder, run_tool
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Command line of this tool."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument('config', help='config file, or package::name.py')
+    parser = tool_parser(__doc__)
     parser.add_argument('checkpoint', help='trained model, or a last_checkpoint file naming one')
     parser.add_argument('--tta', action='store_true', help='multi-scale and flip testing')
     parser.add_argument('--show-dir', metavar='DIR', help='write pictures of all predictions')
@@ -47,7 +46,6 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument('--work-dir', help='default: the folder of the checkpoint')
     parser.add_argument('--launcher', choices=LAUNCHERS, default='none')
-    parser.add_argument('--cfg-options', nargs='+', action=DictAction, metavar='KEY=VALUE')
     parser.add_argument('--local_rank', '--local-rank', type=int, help=argparse.SUPPRESS)
     return parser.parse_args(argv)
 
@@ -95,32 +93,30 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
         The scores; with ``--format-only`` nothing.
     """
     args = parse_args(argv)
-    checkpoint = Path(args.checkpoint)
-    if checkpoint.name == 'last_checkpoint' and checkpoint.is_file():
-        checkpoint = Path(checkpoint.read_text().strip())
-    if not checkpoint.is_file():
-        raise UserError(f'checkpoint {checkpoint} does not exist')
+    checkpoint = resolve_checkpoint(args.checkpoint)
     cfg = build_config(args)
+    out = Path(args.out or Path(make_folder(cfg.work_dir), 'scores.json'))
+    if out.is_dir() and not args.format_only:
+        raise UserError(f'--out {out} is a folder: name a JSON file')
+    make_folder(out if args.format_only else out.parent)
     require_framework(cfg)
     check_data(cfg, ('test',))
     if cfg.get('default_scope') == 'mmseg':
         import vit5_dense.evaluation  # noqa: F401  registers ClassIoUMetric
     join_processes(args.launcher)
-    runner = build_runner(cfg)
+    runner = build_runner(cfg, train=False)
     load_trained(runner.model, checkpoint)
-    scores: dict[str, Any] = dict(runner.test())
+    scores: dict[str, Any] = {name: round(float(value), 2) for name, value in runner.test().items()}
     if runner.rank != 0:
         return {}
     if args.format_only:
         print(f'predictions: {args.out}')
         return {}
     table = [metric.table for metric in runner.test_evaluator.metrics if hasattr(metric, 'table')]
-    path = Path(args.out or Path(runner.work_dir, 'scores.json'))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({**scores, 'classes': table[0] if table else []}, indent=1) + '\n')
-    print(f'scores: {path}')
-    if 'mIoU' in scores:
-        print(f'mIoU: {scores["mIoU"]:.2f} over {scores["classes_averaged"]} classes')
+    out.write_text(json.dumps({**scores, 'classes': table[0] if table else []}, indent=1) + '\n')
+    print(f'scores: {out}')
+    if 'mIoU' in scores and 'classes_averaged' in scores:
+        print(f'mIoU: {scores["mIoU"]:.2f} over {scores["classes_averaged"]:.0f} classes')
     return scores
 
 

@@ -9,8 +9,9 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from mmengine.config import Config, DictAction
+from mmengine.config import Config
 
+from vit5_dense.checkpoint_io import resolve_checkpoint
 from vit5_dense.config import (
     LAUNCHERS,
     build_runner,
@@ -19,17 +20,15 @@ from vit5_dense.config import (
     join_processes,
     load_config,
     require_framework,
+    tool_parser,
 )
-from vit5_dense.errors import UserError, run_tool
+from vit5_dense.errors import UserError, make_folder, run_tool
 from vit5_dense.report import example_pictures, write_report
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Command line of this tool."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument('config', help='config file, or package::name.py')
+    parser = tool_parser(__doc__)
     parser.add_argument('--work-dir', help='default: work_dirs/<name of the config>')
     parser.add_argument('--amp', action='store_true', help='mixed precision (bf16)')
     parser.add_argument(
@@ -46,7 +45,6 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         '--no-pretrained', action='store_true', help='start from random weights: no download'
     )
-    parser.add_argument('--cfg-options', nargs='+', action=DictAction, metavar='KEY=VALUE')
     parser.add_argument('--local_rank', '--local-rank', type=int, help=argparse.SUPPRESS)
     return parser.parse_args(argv)
 
@@ -67,14 +65,10 @@ def build_config(args: argparse.Namespace) -> Config:
         cfg.model.backbone.init_cfg = None
     if args.resume:
         last = Path(cfg.work_dir, 'last_checkpoint')
-        cfg.resume = True
-        cfg.load_from = last.read_text().strip() if last.is_file() else None
-        if args.resume != 'latest':
-            cfg.load_from = args.resume
-        if cfg.load_from is None:
+        if args.resume == 'latest' and not last.is_file():
             raise UserError(f'--resume: {last} does not exist, so there is nothing to go on from')
-        if not Path(cfg.load_from).is_file():
-            raise UserError(f'--resume: {cfg.load_from} does not exist')
+        cfg.resume = True
+        cfg.load_from = str(resolve_checkpoint(str(last) if args.resume == 'latest' else args.resume))
     return cfg
 
 
@@ -86,14 +80,15 @@ def main(argv: Sequence[str] | None = None) -> dict[str, float]:
     """
     args = parse_args(argv)
     cfg = build_config(args)
+    make_folder(cfg.work_dir)
     require_framework(cfg)
     check_data(cfg, ('train', 'val'))
     join_processes(args.launcher)
-    runner = build_runner(cfg)
+    runner = build_runner(cfg, train=True)
     try:
         runner.train()
     except KeyboardInterrupt:
-        print(f'stopped after {runner.iter} iterations; go on with the same command and --resume')
+        print(f'stopped, saved in {runner.work_dir}; go on with the same command and --resume')
         raise
     if runner.rank != 0:
         return {}

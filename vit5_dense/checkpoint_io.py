@@ -24,6 +24,20 @@ class CheckpointError(UserError):
     """A file that is no ViT-5 checkpoint for this backbone; the message says what to do."""
 
 
+def resolve_checkpoint(path: str) -> Path:
+    """A checkpoint file, or the one that a ``last_checkpoint`` file of a work dir names.
+
+    Raises:
+        CheckpointError: If there is no such file.
+    """
+    file = Path(path)
+    if file.name == 'last_checkpoint' and file.is_file():
+        file = Path(file.read_text().strip())
+    if not file.is_file():
+        raise CheckpointError(f'checkpoint {file} does not exist')
+    return file
+
+
 def download(url: str) -> Path:
     """Fetch a URL into torch hub's checkpoint folder, once.
 

@@ -1,13 +1,15 @@
 """Configs for the tools: read, checked and fitted to the machine before anything is built."""
 
+import argparse
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from mmengine.config import Config, ConfigDict
+from mmengine.config import Config, ConfigDict, DictAction
 from mmengine.runner import Runner
+from torch.utils.data import DataLoader
 
 from .config_scheme import SCHEME, config_path
 from .errors import UserError
@@ -16,11 +18,40 @@ from .health import require_det, require_seg
 LAUNCHERS = ('none', 'pytorch', 'slurm')
 
 
+class OptionsAction(DictAction):
+    """mmengine's ``DictAction``, with a message for an option that is no KEY=VALUE."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        """Parse KEY=VALUE pairs into a dict."""
+        for value in values:
+            if '=' not in value:
+                parser.error(f'{option_string} {value!r} must be KEY=VALUE')
+        super().__call__(parser, namespace, values, option_string)
+
+
+def tool_parser(description: str | None) -> argparse.ArgumentParser:
+    """Command line that all tools share: a config and options that change it."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument('config', help='config file, or vit5_dense::NAME.py')
+    parser.add_argument(
+        '--cfg-options', nargs='+', action=OptionsAction, metavar='KEY=VALUE', help='change the config'
+    )
+    return parser
+
+
 def load_config(path: str, options: dict[str, Any] | None = None) -> Config:
     """Read a config file and merge options from the command line.
 
     Args:
-        path: A file, or ``package::name.py`` for a config that an installed package carries.
+        path: A file, or ``vit5_dense::NAME.py`` for a recipe of this package.
         options: Dotted keys to values, as mmengine's ``DictAction`` parses them.
 
     Returns:
@@ -35,15 +66,20 @@ def load_config(path: str, options: dict[str, Any] | None = None) -> Config:
         raise UserError(f'config {path} does not exist (looked in {Path.cwd()})')
     try:
         cfg = Config.fromfile(path)
-    except (SyntaxError, AssertionError, KeyError, OSError, ImportError, ValueError) as error:
-        raise UserError(f'config {path} cannot be read: {error}') from error
+    except Exception as error:  # a config is code: it may raise anything
+        raise UserError(f'config {path} cannot be read: {describe(error)}') from error
     try:
         cfg.merge_from_dict(options or {})
-    except (KeyError, TypeError, IndexError) as error:
-        raise UserError(f'--cfg-options does not fit {path}: {error}') from error
+    except (KeyError, TypeError, IndexError, AttributeError) as error:
+        raise UserError(f'--cfg-options does not fit {path}: {describe(error)}') from error
     if 'model' not in cfg:
         raise UserError(f'config {path} has no model: name a leaf of configs/, not one of its bases')
     return cfg
+
+
+def describe(error: Exception) -> str:
+    """Kind and words of an error, in one line."""
+    return ' '.join(f'{type(error).__name__}: {error}'.split())
 
 
 def require_framework(cfg: Config) -> None:
@@ -58,17 +94,44 @@ def require_framework(cfg: Config) -> None:
         require_seg()
 
 
-def build_runner(cfg: Config) -> Runner:
-    """Build mmengine's runner; what a config got wrong becomes one message.
+def build_runner(cfg: Config, train: bool) -> Runner:
+    """Build mmengine's runner and all that it would build later, from data sets to optimiser.
+
+    Args:
+        cfg: The config.
+        train: Build what training needs; else what testing needs.
 
     Raises:
         UserError: With the words of whatever refused the config.
     """
     try:
-        return Runner.from_cfg(cfg)
-    except (AssertionError, KeyError, TypeError, ValueError) as error:
-        reason = error.args[0] if error.args else type(error).__name__
-        raise UserError(f'config {cfg.filename} cannot be built: {reason}') from error
+        runner = Runner.from_cfg(cfg)
+        if train:
+            runner.train_loop, runner.val_loop  # noqa: B018  properties that build
+            runner.optim_wrapper = runner.build_optim_wrapper(runner.optim_wrapper)
+        else:
+            runner.test_loop  # noqa: B018
+    except Exception as error:  # whatever a wrong config leads to in any framework
+        raise UserError(f'config {cfg.filename} cannot be built: {describe(error)}') from error
+    check_classes(runner, runner.train_dataloader if train else runner.test_dataloader)
+    return runner
+
+
+def check_classes(runner: Runner, loader: DataLoader) -> None:
+    """Compare the classes of every segmentation head with those of the data set.
+
+    Raises:
+        UserError: If they differ; with both numbers.
+    """
+    classes = loader.dataset.metainfo.get('classes') if hasattr(loader.dataset, 'metainfo') else None
+    for name, module in runner.model.named_modules():
+        is_head = name.endswith('decode_head') or 'auxiliary_head' in name
+        number = getattr(module, 'num_classes', None)
+        if classes and is_head and number is not None and number != len(classes):
+            raise UserError(
+                f'{name}.num_classes is {number}, but the data set has {len(classes)} classes: set '
+                f'model.{name}.num_classes={len(classes)}'
+            )
 
 
 def fit_machine(cfg: Config, launcher: str = 'none') -> None:

@@ -1,7 +1,9 @@
 """Mistakes that a user can make and mend."""
 
+import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 Result = TypeVar('Result')
@@ -18,14 +20,33 @@ def run_tool(main: Callable[[], Result]) -> int:
         main: The tool. An ``int`` that it returns is the exit code, anything else means success.
 
     Returns:
-        Exit code: 2 with one line on stderr for a ``UserError``, 130 for an interruption.
+        Exit code: 2 with the message on stderr for a ``UserError`` (with its traceback, if
+        VIT5_DENSE_TRACEBACK is set in the environment), 130 for an interruption.
     """
     try:
         result = main()
     except UserError as error:
+        if os.environ.get('VIT5_DENSE_TRACEBACK'):
+            raise
         print(f'error: {error}', file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print('interrupted', file=sys.stderr)
         return 130
     return result if isinstance(result, int) else 0
+
+
+def make_folder(path: str | Path) -> Path:
+    """Make a folder for results, before any long work.
+
+    Raises:
+        UserError: If it cannot be made or written to.
+    """
+    folder = Path(path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f'folder {folder} cannot be made: {error.strerror}') from error
+    if not os.access(folder, os.W_OK):
+        raise UserError(f'folder {folder} is not writable')
+    return folder

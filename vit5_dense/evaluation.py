@@ -16,8 +16,8 @@ class ClassIoUMetric(IoUMetric):
     the log says so, since a mean over fewer classes does not compare with the full one.
 
     Attributes:
-        table: After an evaluation, one dict of class, IoU and Acc (per cent, None where undefined)
-            for each class.
+        table: After an evaluation, for each class a dict of its name and figures such as IoU and
+            Acc, in per cent, None where undefined.
     """
 
     def compute_metrics(self, results: list) -> dict[str, Any]:
@@ -27,19 +27,19 @@ class ClassIoUMetric(IoUMetric):
             return metrics
         areas = (sum(column) for column in zip(*results, strict=True))
         values = self.total_area_to_metrics(*areas, self.metrics, self.nan_to_num, self.beta)
+        columns = {name: column for name, column in values.items() if np.ndim(column)}
         self.table = [
-            {
-                'class': name,
-                'IoU': None if np.isnan(iou) else round(100 * float(iou), 2),
-                'Acc': None if np.isnan(acc) else round(100 * float(acc), 2),
+            {'class': name}
+            | {
+                key: None if np.isnan(column[i]) else round(100 * float(column[i]), 2)
+                for key, column in columns.items()
             }
-            for name, iou, acc in zip(
-                self.dataset_meta['classes'], values['IoU'], values['Acc'], strict=True
-            )
+            for i, name in enumerate(self.dataset_meta['classes'])
         ]
-        absent = [row['class'].strip() for row in self.table if row['IoU'] is None]
+        first = next(iter(columns))
+        absent = [row['class'].strip() for row in self.table if row[first] is None]
         averaged = len(self.table) - len(absent)
-        message = f'mIoU is the mean over {averaged} of {len(self.table)} classes'
+        message = f'm{first} is the mean over {averaged} of {len(self.table)} classes'
         if absent:
             message += f'; neither labelled nor predicted: {", ".join(absent[:8])}'
             message += f' and {len(absent) - 8} more' if len(absent) > 8 else ''

@@ -39,7 +39,7 @@ def read_picture(path: Path) -> np.ndarray:
                 high = np.asarray(picture).astype(np.int64) // 256
                 picture = Image.fromarray(high.clip(0, 255).astype(np.uint8))
             return np.asarray(picture.convert('RGB'))
-    except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
+    except Exception as error:  # decoders raise anything on a broken file
         reason = 'no picture that Pillow knows' if isinstance(error, UnidentifiedImageError) else error
         raise PictureError(f'{path} cannot be read: {reason}') from error
 

@@ -30,8 +30,14 @@ def read_curves(work_dir: Path) -> dict[str, Curve]:
     """
     values: dict[str, dict[float, float]] = {}
     for file in sorted(work_dir.glob('*/vis_data/scalars.json')):
-        for line in file.read_text().splitlines():
-            row = json.loads(line)
+        lines = file.read_text().splitlines()
+        for number, line in enumerate(lines, 1):
+            try:
+                row = json.loads(line)
+            except json.JSONDecodeError:
+                if number == len(lines):  # cut off when the run was killed
+                    break
+                raise
             for name, value in row.items():
                 if name != 'step' and isinstance(value, int | float):
                     values.setdefault(name, {})[row['step']] = value
@@ -60,7 +66,7 @@ def write_report(
     panels = {
         'loss': [name for name in curves if name.endswith('loss') or 'loss_' in name],
         'score': [name for name in SCORES if name in curves],
-        'learning rate': [name for name in ('base_lr', 'lr') if name in curves],
+        'learning rate': [name for name in ('lr',) if name in curves],
     }
     rows = 1 + -(-len(pictures) // 4)
     figure = plt.figure(figsize=(14, 3.6 * rows), constrained_layout=True)

@@ -1,14 +1,28 @@
-"""Textures and shapes as plain numpy arrays: what the embedded scenes are painted with.
+"""Shapes and noise as plain numpy arrays: what the embedded scenes are painted with.
 
-Only ``+ - * /``, ``sqrt`` and comparisons touch a pixel, never ``sin`` or ``exp``: IEEE 754 rounds the
-former alike everywhere, while the latter differ in the last bit between machines. So a seed gives
-the same bytes on every machine. Colours are RGB in 0..1, lengths are pixels.
+Only ``+ - * /``, ``sqrt`` and comparisons touch a pixel, never ``sin`` or ``exp``: IEEE 754 rounds
+the former alike everywhere, while the latter differ in the last bit between machines. So a seed
+gives the same bytes on every machine. Pictures are float32 (3,h,w), RGB in 0..1, colours (3,1,1),
+lengths pixels.
 """
-from typing import Sequence, Tuple
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import NamedTuple
 
 import numpy as np
 
 Colour = Sequence[float]
+
+
+class Sprite(NamedTuple):
+    """A drawn object: rgb (3,h,w) in 0..1 and the share of each pixel that it covers, (h,w).
+
+    What covers half a pixel or more owns that pixel's label. The foot is the bottom row.
+    """
+
+    rgb: np.ndarray
+    alpha: np.ndarray
 
 
 def uniform(rng: np.random.Generator, low: float, high: float) -> float:
@@ -21,7 +35,7 @@ def pick(rng: np.random.Generator, count: int) -> int:
     return int(rng.random() * count)
 
 
-def grid(height: int, width: int) -> Tuple[np.ndarray, np.ndarray]:
+def grid(height: int, width: int) -> tuple[np.ndarray, np.ndarray]:
     """Pixel centres of a window, rows (h,1) and columns (1,w), counted from its middle."""
     y = np.arange(height, dtype=np.float32) - (height - 1) / 2
     x = np.arange(width, dtype=np.float32) - (width - 1) / 2
@@ -40,38 +54,42 @@ def wave(x: np.ndarray) -> np.ndarray:
     return 4 * t * (np.abs(t) - 1)
 
 
-def _lattice_weights(length: int, cell: float) -> Tuple[np.ndarray, np.ndarray]:
+def _lattice_weights(length: int, cell: float) -> tuple[np.ndarray, np.ndarray]:
     position = np.arange(length, dtype=np.float32) / cell
     index = np.floor(position)
     return index.astype(np.int64), smoothstep(position - index)
 
 
-def noise(rng: np.random.Generator, shape: Tuple[int, int], cell_h: float,
-          cell_w: float) -> np.ndarray:
+def noise(
+    rng: np.random.Generator, shape: tuple[int, int], cell_h: float, cell_w: float
+) -> np.ndarray:
     """Smooth noise in 0..1 with blobs of about ``cell_h`` x ``cell_w`` pixels."""
     height, width = shape
     rows, fy = _lattice_weights(height, cell_h)
     cols, fx = _lattice_weights(width, cell_w)
     knots = rng.random((int(rows[-1]) + 2, int(cols[-1]) + 2), dtype=np.float32)
-    lines = knots[:, cols] * (1 - fx) + knots[:, cols + 1] * fx  # (knots_h, knots_w) -> (knots_h, w)
+    lines = knots[:, cols] * (1 - fx) + knots[:, cols + 1] * fx  # (kh, kw) -> (kh, w)
     fy = fy[:, None]
-    return lines[rows] * (1 - fy) + lines[rows + 1] * fy  # (knots_h, w) -> (h, w)
+    return lines[rows] * (1 - fy) + lines[rows + 1] * fy  # (kh, w) -> (h, w)
 
 
-def clouds(rng: np.random.Generator, shape: Tuple[int, int], cell: float) -> np.ndarray:
+def clouds(rng: np.random.Generator, shape: tuple[int, int], cell: float) -> np.ndarray:
     """Three octaves of noise in 0..1."""
-    return (noise(rng, shape, cell, cell * 2) * 4 + noise(rng, shape, cell / 2, cell) * 2 +
-            noise(rng, shape, cell / 4, cell / 2)) / 7
+    return (
+        noise(rng, shape, cell, cell * 2) * 4
+        + noise(rng, shape, cell / 2, cell) * 2
+        + noise(rng, shape, cell / 4, cell / 2)
+    ) / 7
 
 
 def mix(first: np.ndarray, second: np.ndarray, t: np.ndarray) -> np.ndarray:
-    """From ``first`` (t = 0) to ``second`` (t = 1); colours (3,) or pictures (h,w,3), t (h,w)."""
-    return first + (second - first) * t[..., None]  # (h, w) -> (h, w, 3)
+    """From ``first`` (t = 0) to ``second`` (t = 1); colours or pictures, t (h,w)."""
+    return first + (second - first) * t
 
 
 def colour(values: Colour) -> np.ndarray:
     """A colour as float32, so that no texture widens to float64."""
-    return np.asarray(values, dtype=np.float32)
+    return np.asarray(values, dtype=np.float32)[:, None, None]  # (3,) -> (3, 1, 1)
 
 
 def jitter(rng: np.random.Generator, values: Colour, amount: float = 0.04) -> np.ndarray:
@@ -85,22 +103,22 @@ def disc(y: np.ndarray, x: np.ndarray, radius_h: float, radius_w: float) -> np.n
     return (ratio - 1) * min(radius_h, radius_w)
 
 
-def rectangle(y: np.ndarray, x: np.ndarray, half_h: float, half_w: float,
-              corner: float = 0.0) -> np.ndarray:
+def rectangle(
+    y: np.ndarray, x: np.ndarray, half_h: float, half_w: float, corner: float = 0.0
+) -> np.ndarray:
     """Distance to a rectangle with rounded corners, negative inside."""
     dy, dx = np.abs(y) - (half_h - corner), np.abs(x) - (half_w - corner)
     outside = np.sqrt(np.maximum(dy, 0) ** 2 + np.maximum(dx, 0) ** 2)
     return outside + np.minimum(np.maximum(dy, dx), 0) - corner
 
 
-def polygon(y: np.ndarray, x: np.ndarray, points: Sequence[Tuple[float, float]]) -> np.ndarray:
+def polygon(y: np.ndarray, x: np.ndarray, points: Sequence[tuple[float, float]]) -> np.ndarray:
     """Signed distance to the edges of a convex polygon of (y, x) corners, clockwise as seen."""
-    distance = None
-    for (y0, x0), (y1, x1) in zip(points, [*points[1:], points[0]]):
+    edges = []
+    for (y0, x0), (y1, x1) in zip(points, [*points[1:], points[0]], strict=True):
         length = float(np.sqrt((y1 - y0) ** 2 + (x1 - x0) ** 2))
-        edge = (x - x0) * ((y1 - y0) / length) - (y - y0) * ((x1 - x0) / length)
-        distance = edge if distance is None else np.maximum(distance, edge)
-    return distance
+        edges.append((x - x0) * ((y1 - y0) / length) - (y - y0) * ((x1 - x0) / length))
+    return reduce(np.maximum, edges)
 
 
 def cover(distance: np.ndarray) -> np.ndarray:
@@ -108,37 +126,6 @@ def cover(distance: np.ndarray) -> np.ndarray:
     return np.clip(0.5 - distance, 0, 1)
 
 
-def sky(rng: np.random.Generator, shape: Tuple[int, int]) -> np.ndarray:
-    """Blue that pales towards the bottom, with white clouds; (h,w,3) like all textures here."""
-    fall = np.linspace(0, 1, shape[0], dtype=np.float32)[:, None] * np.ones(shape, np.float32)
-    blue = mix(jitter(rng, (0.27, 0.52, 0.92)), jitter(rng, (0.70, 0.85, 0.98), 0.03), fall)
-    cover_share = uniform(rng, 0.42, 0.62)
-    white = smoothstep((clouds(rng, shape, 22) - cover_share) * 4)
-    return mix(blue, colour((0.97, 0.97, 0.99)), white * 0.9)
-
-
-def grass(rng: np.random.Generator, shape: Tuple[int, int]) -> np.ndarray:
-    """Light green meadow of upright blades."""
-    blades = noise(rng, shape, 5, 1.6)
-    tone = noise(rng, shape, 18, 36) * 0.4 + blades * 0.6
-    return mix(jitter(rng, (0.28, 0.50, 0.12)), jitter(rng, (0.62, 0.80, 0.30)), tone)
-
-
-def water(rng: np.random.Generator, shape: Tuple[int, int]) -> np.ndarray:
-    """Dark teal with long flat ripples."""
-    ripple = noise(rng, shape, 2.6, 17)
-    base = mix(jitter(rng, (0.02, 0.27, 0.36)), jitter(rng, (0.08, 0.46, 0.52)), ripple)
-    glint = smoothstep((noise(rng, shape, 2.2, 11) - 0.72) * 6)
-    return mix(base, colour((0.72, 0.93, 0.92)), glint * 0.75)
-
-
-def asphalt(rng: np.random.Generator, shape: Tuple[int, int]) -> np.ndarray:
-    """Grey with coarse grains."""
-    grain = rng.random(shape, dtype=np.float32) * 0.6 + noise(rng, shape, 9, 24) * 0.4
-    return mix(jitter(rng, (0.27, 0.27, 0.29), 0.02), jitter(rng, (0.50, 0.50, 0.52), 0.02), grain)
-
-
-def foliage(rng: np.random.Generator, shape: Tuple[int, int]) -> np.ndarray:
-    """Dark bluish green in clumps of leaves."""
-    clumps = noise(rng, shape, 6, 6) * 0.55 + noise(rng, shape, 2.2, 2.2) * 0.45
-    return mix(jitter(rng, (0.01, 0.12, 0.06), 0.01), jitter(rng, (0.16, 0.42, 0.16), 0.03), clumps)
+def over(rgb: np.ndarray, paint: np.ndarray, distance: np.ndarray) -> np.ndarray:
+    """Lay ``paint`` over a picture wherever ``distance`` is negative."""
+    return mix(rgb, paint, cover(distance))

@@ -1,35 +1,41 @@
-"""The things and the upright stuff of the embedded scenes, each drawn into a window of its own.
+"""The things of the embedded scenes, each drawn into a window of its own.
 
-A drawer takes the random generator and a size in pixels and returns a sprite: a picture with the
-share of each pixel that it covers. What covers half a pixel or more owns that pixel's label.
+A drawer takes the random generator and a size in pixels and returns a sprite.
 """
-from typing import Callable, Dict, NamedTuple, Tuple
+
+from collections.abc import Callable
 
 import numpy as np
 
 from . import textures as tx
-
-
-class Sprite(NamedTuple):
-    """A drawn object: rgb (h,w,3) in 0..1 and alpha (h,w) in 0..1; its foot is the bottom row."""
-    rgb: np.ndarray
-    alpha: np.ndarray
-
+from .textures import Sprite
 
 # Corners of a plump five-pointed star of radius 1, (y, x), clockwise from the top: the outer ones
 # at radius 1, the inner ones at 0.56. Literal numbers, so that no sine is taken at run time.
-STAR = ((-1.0, 0.0), (-0.4531, 0.3292), (-0.3090, 0.9511), (0.1731, 0.5326), (0.8090, 0.5878),
-        (0.56, 0.0), (0.8090, -0.5878), (0.1731, -0.5326), (-0.3090, -0.9511), (-0.4531, -0.3292))
+STAR = (
+    (-1.0, 0.0),
+    (-0.4531, 0.3292),
+    (-0.3090, 0.9511),
+    (0.1731, 0.5326),
+    (0.8090, 0.5878),
+    (0.56, 0.0),
+    (0.8090, -0.5878),
+    (0.1731, -0.5326),
+    (-0.3090, -0.9511),
+    (-0.4531, -0.3292),
+)
 
 
-def _turn(rng: np.random.Generator, tilt: float) -> Tuple[float, float]:
+def _turn(rng: np.random.Generator, tilt: float) -> tuple[float, float]:
     """Cosine and sine of a random angle of at most 2 atan(tilt), from a rational formula."""
     t = tx.uniform(rng, -tilt, tilt)
     return (1 - t * t) / (1 + t * t), 2 * t / (1 + t * t)
 
 
-def _over(rgb: np.ndarray, paint: np.ndarray, distance: np.ndarray) -> np.ndarray:
-    return tx.mix(rgb, paint, tx.cover(distance))
+def _maybe_mirror(rng: np.random.Generator, rgb: np.ndarray, alpha: np.ndarray) -> Sprite:
+    """The sprite as drawn or left and right exchanged, by chance."""
+    step = -1 if tx.pick(rng, 2) else 1
+    return Sprite(rgb[..., ::step], alpha[:, ::step])
 
 
 def _sphere_light(y: np.ndarray, x: np.ndarray, z: np.ndarray) -> np.ndarray:
@@ -52,7 +58,7 @@ def draw_ball(rng: np.random.Generator, size: float) -> Sprite:
     red, white = tx.jitter(rng, (0.86, 0.08, 0.10)), tx.jitter(rng, (0.96, 0.94, 0.92), 0.03)
     rgb = tx.mix(red, white, tx.cover(-wedges * radius * 3))
     shine = tx.smoothstep(1 - tx.disc(u + 0.42, v + 0.36, 0.26, 0.26) / 0.2 - 1)
-    rgb = tx.mix(rgb * _sphere_light(u, v, z)[..., None], tx.colour((1, 1, 1)), shine * 0.7)
+    rgb = tx.mix(rgb * _sphere_light(u, v, z), tx.colour((1, 1, 1)), shine * 0.7)
     return Sprite(rgb, tx.cover(tx.disc(y, x, radius, radius)))
 
 
@@ -62,21 +68,29 @@ def draw_box(rng: np.random.Generator, size: float) -> Sprite:
     y, x = tx.grid(side, side)
     half, depth = size / 2, size * tx.uniform(rng, 0.16, 0.26)
     brown = tx.jitter(rng, (0.60, 0.40, 0.21))
-    grain = tx.noise(rng, (side, side), 2.2, 26)[..., None] * 0.22 + 0.86
+    grain = tx.noise(rng, (side, side), 2.2, 26) * 0.22 + 0.86
     front = tx.rectangle(y - depth / 2, x + depth / 2, half - depth / 2, half - depth / 2)
-    rgb = np.broadcast_to(brown * 0.62, (side, side, 3))
-    lid = ((-half, -half + depth), (-half, half), (-half + depth, half - depth),
-           (-half + depth, -half))
-    rgb = _over(rgb, brown * 1.32, tx.polygon(y, x, lid))
-    rgb = _over(rgb, brown, front)
+    rgb = np.broadcast_to(brown * 0.62, (3, side, side))
+    lid = (
+        (-half, -half + depth),
+        (-half, half),
+        (-half + depth, half - depth),
+        (-half + depth, -half),
+    )
+    rgb = tx.over(rgb, brown * 1.32, tx.polygon(y, x, lid))
+    rgb = tx.over(rgb, brown, front)
     tape = np.maximum(front, np.abs(x + depth / 2) - size * 0.07)
-    rgb = _over(rgb, tx.colour((0.86, 0.76, 0.55)), tape)
-    rgb = rgb * (1 - 0.4 * tx.cover(np.abs(front) - 0.4))[..., None] * grain
-    outline = ((-half, -half + depth), (-half, half), (half - depth, half), (half, half - depth),
-               (half, -half), (-half + depth, -half))
-    if tx.pick(rng, 2):
-        rgb, x = rgb[:, ::-1], -x
-    return Sprite(rgb, tx.cover(tx.polygon(y, x, outline))[:, ::1])
+    rgb = tx.over(rgb, tx.colour((0.86, 0.76, 0.55)), tape)
+    rgb = rgb * (1 - 0.4 * tx.cover(np.abs(front) - 0.4)) * grain
+    outline = (
+        (-half, -half + depth),
+        (-half, half),
+        (half - depth, half),
+        (half, half - depth),
+        (half, -half),
+        (-half + depth, -half),
+    )
+    return _maybe_mirror(rng, rgb, tx.cover(tx.polygon(y, x, outline)))
 
 
 def draw_star(rng: np.random.Generator, size: float) -> Sprite:
@@ -87,7 +101,7 @@ def draw_star(rng: np.random.Generator, size: float) -> Sprite:
     y, x = cos * y - sin * x, cos * x + sin * y  # (h, 1), (1, w) -> (h, w)
     gold = tx.jitter(rng, (0.98, 0.80, 0.10), 0.03)
     distance = np.full((side, side), 1e3, np.float32)
-    light = np.ones((side, side), np.float32)
+    light: np.ndarray = np.ones((side, side), np.float32)
     radius = size / 2
     for k, (y0, x0) in enumerate(STAR):
         y1, x1 = STAR[(k + 1) % len(STAR)]
@@ -97,7 +111,7 @@ def draw_star(rng: np.random.Generator, size: float) -> Sprite:
         distance = np.where(sector, edge, distance)
         light = np.where(sector, 1.06 if k % 2 else 0.74, light)
     glitter = tx.smoothstep((tx.noise(rng, (side, side), 2.4, 2.4) - 0.7) * 5)
-    rgb = tx.mix(gold * light[..., None], tx.colour((1.0, 0.98, 0.75)), glitter * 0.8)
+    rgb = tx.mix(gold * light, tx.colour((1.0, 0.98, 0.75)), glitter * 0.8)
     return Sprite(rgb, tx.cover(distance))
 
 
@@ -108,25 +122,32 @@ def draw_car(rng: np.random.Generator, size: float) -> Sprite:
     top, half = -size * 0.28, size / 2
     paint = tx.jitter(rng, (0.47, 0.14, 0.66), 0.05)
     body = tx.rectangle(y - size * 0.07, x, size * 0.135, half, size * 0.08)
-    cabin = tx.polygon(y, x, ((top, -half * 0.42), (top, half * 0.40), (0.0, half * 0.74),
-                              (0.0, -half * 0.70)))
-    pane = tx.polygon(y, x, ((top * 0.80, -half * 0.37), (top * 0.80, half * 0.34),
-                             (-size * 0.03, half * 0.56), (-size * 0.03, -half * 0.53)))
+    cabin = tx.polygon(
+        y, x, ((top, -half * 0.42), (top, half * 0.40), (0.0, half * 0.74), (0.0, -half * 0.70))
+    )
+    pane = tx.polygon(
+        y,
+        x,
+        (
+            (top * 0.80, -half * 0.37),
+            (top * 0.80, half * 0.34),
+            (-size * 0.03, half * 0.56),
+            (-size * 0.03, -half * 0.53),
+        ),
+    )
     gloss = np.clip(1.18 - (y - top) / (size * 0.56) * 0.75, 0.4, 1.3)
-    rgb = paint * (gloss * np.ones_like(x))[..., None]
-    rgb = _over(rgb, tx.colour((0.16, 0.18, 0.28)), np.maximum(pane, 1.2 - np.abs(x)))
-    rgb = _over(rgb, tx.colour((0.80, 0.66, 0.92)), np.abs(y - size * 0.01) - 0.7 + 0 * x)
+    rgb = paint * (gloss * np.ones_like(x))
+    rgb = tx.over(rgb, tx.colour((0.16, 0.18, 0.28)), np.maximum(pane, 1.2 - np.abs(x)))
+    rgb = tx.over(rgb, tx.colour((0.80, 0.66, 0.92)), np.abs(y - size * 0.01) - 0.7)
     lamp = tx.disc(y - size * 0.05, x - half * 0.90, size * 0.035, size * 0.04)
-    rgb = _over(rgb, tx.colour((1.0, 0.95, 0.65)), lamp)
+    rgb = tx.over(rgb, tx.colour((1.0, 0.95, 0.65)), lamp)
     distance = np.minimum(body, cabin)
     for side in (-0.56, 0.56):
         wheel = tx.disc(y - size * 0.155, x - half * side, size * 0.125, size * 0.125)
-        rgb = _over(rgb, tx.colour((0.09, 0.08, 0.11)), wheel)
-        rgb = _over(rgb, tx.colour((0.70, 0.68, 0.74)), wheel + size * 0.07)
+        rgb = tx.over(rgb, tx.colour((0.09, 0.08, 0.11)), wheel)
+        rgb = tx.over(rgb, tx.colour((0.70, 0.68, 0.74)), wheel + size * 0.07)
         distance = np.minimum(distance, wheel)
-    alpha = tx.cover(distance)
-    flip = -1 if tx.pick(rng, 2) else 1
-    return Sprite(rgb[:, ::flip], alpha[:, ::flip])
+    return _maybe_mirror(rng, rgb, tx.cover(distance))
 
 
 def draw_cone(rng: np.random.Generator, size: float) -> Sprite:
@@ -135,19 +156,27 @@ def draw_cone(rng: np.random.Generator, size: float) -> Sprite:
     y, x = tx.grid(side, side)
     half = size / 2
     orange = tx.jitter(rng, (1.0, 0.46, 0.04), 0.03)
-    body = tx.polygon(y, x, ((-half, -half * 0.28), (-half, half * 0.28), (half * 0.8, half * 0.80),
-                             (half * 0.8, -half * 0.80)))
+    body = tx.polygon(
+        y,
+        x,
+        (
+            (-half, -half * 0.28),
+            (-half, half * 0.28),
+            (half * 0.8, half * 0.80),
+            (half * 0.8, -half * 0.80),
+        ),
+    )
     foot = tx.rectangle(y - half * 0.84, x, half * 0.16, half * 0.98, 2.0)
     # the cone's own half width at each row turns the column into -1..1 across the cone
     across = x / (half * (0.54 + 0.30 * y / half))
     light = np.clip(1.05 - 0.35 * across - 0.25 * across * across, 0.45, 1.15)
-    rgb = np.broadcast_to(orange, (side, side, 3))
+    rgb = np.broadcast_to(orange, (3, side, side))
     bow = y - 2.5 * (1 - across * across)
     for centre in (-0.42, 0.22):
         band = np.abs(bow - half * centre) - half * 0.13
-        rgb = _over(rgb, tx.colour((0.97, 0.96, 0.94)), band)
-    rgb = rgb * light[..., None]
-    rgb = _over(rgb, orange * 0.68, foot)
+        rgb = tx.over(rgb, tx.colour((0.97, 0.96, 0.94)), band)
+    rgb = rgb * light
+    rgb = tx.over(rgb, orange * 0.68, foot)
     return Sprite(rgb, tx.cover(np.minimum(body, foot)))
 
 
@@ -162,65 +191,24 @@ def draw_balloon(rng: np.random.Generator, size: float) -> Sprite:
     around = v / np.sqrt(np.maximum(1 - u * u, 0.05))
     pink, dark = tx.jitter(rng, (1.0, 0.50, 0.74), 0.03), tx.jitter(rng, (0.62, 0.05, 0.34), 0.03)
     chequer = tx.wave(around * 1.25 + tx.uniform(rng, 0, 1)) * tx.wave(u * 1.5 + 0.1)
-    rgb = tx.mix(pink, dark, tx.smoothstep(chequer * 3 + 0.5)) * _sphere_light(u, v, z)[..., None]
+    rgb = tx.mix(pink, dark, tx.smoothstep(chequer * 3 + 0.5)) * _sphere_light(u, v, z)
     ball = tx.disc(y - centre, x, radius, radius)
-    neck = tx.polygon(y, x, ((centre + radius * 0.55, -radius * 0.84),
-                             (centre + radius * 0.55, radius * 0.84),
-                             (size * 0.46, radius * 0.26), (size * 0.46, -radius * 0.26)))
+    neck = tx.polygon(
+        y,
+        x,
+        (
+            (centre + radius * 0.55, -radius * 0.84),
+            (centre + radius * 0.55, radius * 0.84),
+            (size * 0.46, radius * 0.26),
+            (size * 0.46, -radius * 0.26),
+        ),
+    )
     basket = tx.rectangle(y - size * 0.53, x, size * 0.08, radius * 0.26, 1.0)
-    rgb = _over(rgb, tx.colour((0.36, 0.16, 0.16)), basket)
+    rgb = tx.over(rgb, tx.colour((0.36, 0.16, 0.16)), basket)
     return Sprite(rgb, tx.cover(np.minimum(np.minimum(ball, neck), basket)))
 
 
-def draw_tree(rng: np.random.Generator, size: float) -> Sprite:
-    """A crown of overlapping round clumps on a short thick trunk; ``size`` is the crown's width."""
-    height, width = int(size * 1.25), int(size) + 2
-    y, x = tx.grid(height, width)
-    trunk = tx.rectangle(y - height * 0.25, x, height * 0.25, size * 0.11)
-    ridge = tx.noise(rng, (height, width), 14, 2.5)[..., None]
-    bark = tx.jitter(rng, (0.30, 0.20, 0.12), 0.02) * (0.75 + 0.5 * ridge)
-    middle = -height / 2 + size * 0.46
-    crown, light = None, None
-    for down, right, share in ((0.0, 0.0, 0.40), (0.10, -0.22, 0.27), (0.10, 0.22, 0.27),
-                               (-0.17, -0.12, 0.27), (-0.15, 0.15, 0.27), (0.2, 0.0, 0.27)):
-        radius = size * share * tx.uniform(rng, 0.9, 1.04)
-        shift = size * tx.uniform(rng, -0.03, 0.03)
-        dy, dx = y - middle - size * down - shift, x - size * right
-        clump = tx.disc(dy, dx, radius, radius)
-        shade = np.clip(1.0 - 0.5 * (dy + 0.6 * dx) / radius, 0.55, 1.6)
-        light = shade if crown is None else np.where(clump < crown, shade, light)
-        crown = clump if crown is None else np.minimum(crown, clump)
-    crown = crown + (tx.noise(rng, (height, width), 3, 3) - 0.5) * 3
-    rgb = _over(bark, tx.foliage(rng, (height, width)) * light[..., None], crown)
-    return Sprite(rgb, tx.cover(np.minimum(crown, trunk)))
-
-
-def draw_building(rng: np.random.Generator, size: float) -> Sprite:
-    """A facade in a warm plaster colour with rows of windows; ``size`` is its width."""
-    height, width = int(size * tx.uniform(rng, 0.95, 1.5)), int(size)
-    y, x = tx.grid(height, width)
-    walls = ((0.90, 0.78, 0.60), (0.85, 0.62, 0.47), (0.93, 0.85, 0.70))
-    wall = tx.jitter(rng, walls[tx.pick(rng, len(walls))], 0.03)
-    stain = tx.noise(rng, (height, width), 10, 4) * 0.12 + 0.90
-    side = np.clip(1.06 - 0.12 * x / (width / 2), 0.9, 1.15)
-    rgb = wall * (stain * side)[..., None]
-    columns = max(2, int(width / 13))
-    pitch_w, pitch_h = width / columns, 15.0
-    col, row = (x + width / 2) / pitch_w, (y + height / 2 - 9) / pitch_h
-    pane = tx.rectangle((row - np.floor(row) - 0.5) * pitch_h, (col - np.floor(col) - 0.5) * pitch_w,
-                        4.6, pitch_w * 0.27)
-    lit = rng.random((int(height / pitch_h) + 3, columns + 1), dtype=np.float32) < 0.15
-    cell = lit[np.clip(np.floor(row), 0, lit.shape[0] - 1).astype(np.int64),
-               np.clip(np.floor(col), 0, columns).astype(np.int64)]  # (h, 1), (1, w) -> (h, w)
-    glass = np.where(cell[..., None], tx.colour((0.99, 0.88, 0.52)), tx.colour((0.24, 0.29, 0.38)))
-    rgb = np.where((row >= 0)[..., None], tx.mix(rgb, glass, tx.cover(pane)), rgb)
-    ledge = np.abs(row - np.floor(row + 0.5)) * pitch_h - 0.6 + 0 * x
-    rgb = _over(rgb, wall * 0.82, ledge)
-    rgb = _over(rgb, tx.jitter(rng, (0.45, 0.24, 0.18), 0.03), y + height / 2 - 5 + 0 * x)
-    return Sprite(rgb, np.ones((height, width), np.float32))
-
-
-THINGS: Dict[str, Callable[[np.random.Generator, float], Sprite]] = {
+THINGS: dict[str, Callable[[np.random.Generator, float], Sprite]] = {
     'ball': draw_ball,
     'box': draw_box,
     'star': draw_star,
