@@ -13,6 +13,7 @@ import platform
 import sys
 from pathlib import Path
 
+from . import __version__
 from .health import (
     CORE,
     MissingDependencyError,
@@ -108,7 +109,7 @@ def framework_problems(dists: dict[str, str]) -> tuple[list[Problem], list[Probl
         require_compiled_ops()
         no_ops = None
     except MissingDependencyError as error:
-        what = f'no compiled ops (only detection needs them): {error.__cause__ or error}'
+        what = f'no compiled ops (detection needs them): {error.__cause__ or error}'
         no_ops = Problem(what, compiled_ops_line(dists))
     for module, task in (('mmseg', 'segmentation'), ('mmdet', 'detection')):
         if importlib.util.find_spec(module) is None:
@@ -137,8 +138,7 @@ def devices() -> str:
 def main() -> int:
     """Print the report; 0 if the package is usable here, 1 if there is a problem."""
     dists = installed_distributions()
-    version = dists.get('vit5-dense', '(not installed)')
-    print(f'vit5_dense {version}   {Path(__file__).parent}')
+    print(f'vit5_dense {__version__}   {Path(__file__).parent}')
     print(f'Python {platform.python_version()}   {sys.executable}', flush=True)
     print('\n'.join(version_rows(dists)), flush=True)
 

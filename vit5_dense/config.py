@@ -9,11 +9,14 @@ from typing import Any
 import torch
 from mmengine.config import Config, ConfigDict, DictAction
 from mmengine.runner import Runner
+from torch import nn
 from torch.utils.data import DataLoader
 
+from .backbones import ViT5
 from .config_scheme import SCHEME, config_path
 from .errors import UserError
 from .health import require_det, require_seg
+from .necks import SimplePyramid
 
 LAUNCHERS = ('none', 'pytorch', 'slurm')
 
@@ -113,8 +116,25 @@ def build_runner(cfg: Config, train: bool) -> Runner:
             runner.test_loop  # noqa: B018
     except Exception as error:  # whatever a wrong config leads to in any framework
         raise UserError(f'config {cfg.filename} cannot be built: {describe(error)}') from error
+    check_strides(runner.model)
     check_classes(runner, runner.train_dataloader if train else runner.test_dataloader)
     return runner
+
+
+def check_strides(model: nn.Module) -> None:
+    """Compare the stride of the backbone with that which the pyramid was built for.
+
+    Raises:
+        UserError: If they differ; with both numbers.
+    """
+    for module in model.modules():
+        backbone, neck = getattr(module, 'backbone', None), getattr(module, 'neck', None)
+        if isinstance(backbone, ViT5) and isinstance(neck, SimplePyramid):
+            if backbone.patch_size != neck.in_stride:
+                raise UserError(
+                    f'the backbone has stride {backbone.patch_size}, the neck was built for '
+                    f'{neck.in_stride}: set model.neck.in_stride={backbone.patch_size}'
+                )
 
 
 def check_classes(runner: Runner, loader: DataLoader) -> None:

@@ -101,13 +101,16 @@ def import_problem(module: str, dists: dict[str, str]) -> Problem | None:
     except Exception as error:  # a version guard is an assert, a broken library anything at all
         lines = str(error).strip().splitlines() or ['']
         what = f'{module} does not import: {type(error).__name__}: {lines[0]}'
-        return Problem(what, _remedy(root, error, upstream))
+        return Problem(what, _remedy(root, error, dists))
     return None
 
 
-def _remedy(root: str, error: Exception, upstream: bool) -> str:
+def _remedy(root: str, error: Exception, dists: dict[str, str]) -> str:
     """The line for an import error, by what the error names."""
+    upstream = is_upstream(dists)
     text = str(error)
+    if 'mmcv._ext' in text:  # upstream's mmseg imports the ops, too
+        return compiled_ops_line(dists)
     if 'libGL' in text or 'libgthread' in text:
         return 'apt-get install -y libgl1 libglib2.0-0'
     if 'pkg_resources' in text:

@@ -49,6 +49,8 @@ class ViT5LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
 
     def _validate_cfg(self) -> None:
         super()._validate_cfg()
+        # Not empty, since mmengine asks for groups only where there are options.
+        self.paramwise_cfg = {'layer_decay_rate': 1.0, **self.paramwise_cfg}
         unknown = set(self.paramwise_cfg) - {'layer_decay_rate', 'custom_keys'}
         for options in self.paramwise_cfg.get('custom_keys', {}).values():
             unknown |= set(options) - {'lr_mult', 'decay_mult'}
@@ -57,7 +59,7 @@ class ViT5LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
                 f'paramwise_cfg has unknown entries {sorted(unknown)}: '
                 f'{type(self).__name__} takes layer_decay_rate and custom_keys of lr_mult, decay_mult'
             )
-        if not 0 < self.paramwise_cfg.get('layer_decay_rate', 1.0) <= 1:
+        if not 0 < self.paramwise_cfg['layer_decay_rate'] <= 1:
             raise ValueError(
                 f'layer_decay_rate {self.paramwise_cfg["layer_decay_rate"]} must be in (0, 1]'
             )
@@ -74,7 +76,7 @@ class ViT5LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
                 f'{type(module).__name__}.backbone is a {type(backbone).__name__}, which has no '
                 'get_layer_depth: use a backbone that tells the depth of its parameters'
             )
-        rate = self.paramwise_cfg.get('layer_decay_rate', 1.0)
+        rate = self.paramwise_cfg['layer_decay_rate']
         custom_keys = self.paramwise_cfg.get('custom_keys', {})
         names = [name for name, _ in module.named_parameters()]
         for key in custom_keys:

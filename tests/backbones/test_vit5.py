@@ -35,12 +35,26 @@ def test_parameter_counts_are_the_published_ones_less_head_and_final_norm(
     arch: str, side: int, dim: int, depth: int, published: float
 ) -> None:
     with torch.device('meta'):
-        model = ViT5(arch=arch, pretrain_img_size=side, out_indices=(depth - 1,))
+        model = ViT5(arch=arch, pretrain_img_size=side)
     count = sum(param.numel() for param in model.parameters())
     head, norm = 1000 * dim + 1000, dim
     assert (count + head + norm) / 1e6 == pytest.approx(published, abs=0.006)
     assert len(model.blocks) == depth
     assert model.embed_dims == dim
+
+
+@pytest.mark.parametrize(
+    ('arch', 'taps'),
+    [('b', (2, 5, 8, 11)), ('l', (5, 11, 17, 23)), ('xl', (6, 13, 20, 27))],
+)
+def test_the_default_taps_end_the_quarters_of_the_depth(arch: str, taps: tuple[int, ...]) -> None:
+    with torch.device('meta'):
+        assert ViT5(arch=arch).out_indices == taps
+
+
+def test_a_depth_without_quarters_asks_for_out_indices() -> None:
+    with pytest.raises(ValueError, match='depth of 3'):
+        ViT5(arch=TINY)
 
 
 def test_tiny_is_192_wide_12_deep_and_has_3_heads() -> None:

@@ -28,7 +28,7 @@ def test_defaults_are_those_promised() -> None:
         'patch_size': 16,
         'in_channels': 3,
         'num_registers': 4,
-        'out_indices': (2, 5, 8, 11),
+        'out_indices': None,
         'drop_path_rate': 0.0,
         'layer_scale_init': 1e-4,
         'rope_scaling': 'interpolate',

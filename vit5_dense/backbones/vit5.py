@@ -32,12 +32,21 @@ def resolve_arch(arch: str | dict[str, int]) -> dict[str, int]:
         return ARCHS[arch]
     if set(arch) != set(ARCHS['b']):
         raise ValueError(f'arch needs exactly the keys {sorted(ARCHS["b"])}, but has {sorted(arch)}')
+    if min(arch.values()) < 1:
+        raise ValueError(f'arch {arch} must have sizes of at least 1')
     if arch['embed_dims'] % (4 * arch['num_heads']):
         raise ValueError(
             f'embed_dims {arch["embed_dims"]} over {arch["num_heads"]} heads must give heads of a '
             'multiple of 4 channels, for pairs of rows and columns'
         )
     return dict(arch)
+
+
+def quarters(depth: int) -> tuple[int, ...]:
+    """The last block of each quarter of the depth: 2, 5, 8, 11 of 12."""
+    if depth < 4:
+        raise ValueError(f'out_indices must be named for a depth of {depth}, which has no quarters')
+    return tuple(depth * quarter // 4 - 1 for quarter in (1, 2, 3, 4))
 
 
 def resolve_indices(name: str, indices: Sequence[int], depth: int) -> tuple[int, ...]:
@@ -67,7 +76,8 @@ class ViT5(BaseModule):
         in_channels: Channels of the picture.
         num_registers: Register tokens R, a square number.
         out_indices: Blocks whose output is returned, ascending; negative ones count from the last.
-            Blocks beyond the last of them are not built.
+            By default the last of each quarter: (2, 5, 8, 11) of 12. Blocks beyond the last of
+            them are not built.
         drop_path_rate: Stochastic depth, the same for all blocks as in the reference.
         layer_scale_init: Initial LayerScale. The reference has 1e-4, which suits a long
             pre-training; short training from scratch wants about 1.
@@ -97,7 +107,7 @@ class ViT5(BaseModule):
         patch_size: int = 16,
         in_channels: int = 3,
         num_registers: int = 4,
-        out_indices: Sequence[int] = (2, 5, 8, 11),
+        out_indices: Sequence[int] | None = None,
         drop_path_rate: float = 0.0,
         layer_scale_init: float = 1e-4,
         rope_scaling: Literal['interpolate', 'extrapolate'] = 'interpolate',
@@ -116,6 +126,8 @@ class ViT5(BaseModule):
             'pretrain_img_size': pretrain_img_size,
             'num_registers': num_registers,
         }
+        if out_indices is None:
+            out_indices = quarters(sizes['depth'])
         self.out_indices = resolve_indices('out_indices', out_indices, sizes['depth'])
         depth = self.out_indices[-1] + 1 if self.out_indices else 0
         global_blocks = resolve_indices('global_attn_indexes', global_attn_indexes, sizes['depth'])
@@ -224,13 +236,14 @@ class ViT5(BaseModule):
         num_depths = len(self.blocks) + 2
         if not param_name.startswith(prefix):
             return num_depths - 1, num_depths
-        name = param_name[len(prefix) :]
-        if name not in dict(self.named_parameters()):
-            raise ValueError(f'{param_name} is no parameter of ViT5 under the prefix {prefix!r}')
-        part = name.split('.')
-        if part[0] == 'blocks':
+        part = param_name[len(prefix) :].split('.')
+        if part[0] == 'blocks' and int(part[1]) < len(self.blocks):
             return int(part[1]) + 1, num_depths
-        return (num_depths - 1 if part[0] == 'norm' else 0), num_depths
+        if part[0] == 'norm':
+            return num_depths - 1, num_depths
+        if part[0] in ('patch_embed', 'pos_embed', 'cls_token', 'reg_token'):
+            return 0, num_depths
+        raise ValueError(f'{param_name} is no parameter of ViT5 under the prefix {prefix!r}')
 
     def forward_tokens(self, x: Tensor) -> tuple[list[Tensor], tuple[int, int]]:
         """All tokens of the tapped blocks.

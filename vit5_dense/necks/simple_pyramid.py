@@ -8,6 +8,9 @@ from torch import Tensor, nn
 
 from ..layers import LayerNorm2d
 
+# For norm_cfg of the heads behind the pyramid.
+MODELS.register_module('ViT5LayerNorm2d', module=LayerNorm2d)
+
 
 def upsample(in_channels: int, steps: Sequence[int]) -> nn.Sequential:
     """One learned 2x up-sampling for each of ``steps``, the channels after it; norm and GELU between."""
@@ -67,8 +70,8 @@ class SimplePyramid(BaseModule):
         super().__init__(init_cfg)
         self.strides = tuple(strides)
         self.in_stride = in_stride
-        if not self.strides or list(self.strides) != sorted(set(self.strides)):
-            raise ValueError(f'strides {self.strides} must be ascending, each once')
+        if list(self.strides) != sorted(set(self.strides)) or min(self.strides, default=0) < 1:
+            raise ValueError(f'strides {self.strides} must be positive and ascending, each once')
         self.levels = nn.ModuleList()
         for stride in self.strides:
             ratio = max(stride, in_stride) / min(stride, in_stride)

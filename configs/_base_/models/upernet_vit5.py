@@ -11,7 +11,7 @@ model = dict(
         seg_pad_val=255,
         size=(512, 512),
     ),
-    backbone=dict(type='ViT5', arch='b', out_indices=(2, 5, 8, 11)),
+    backbone=dict(type='ViT5', arch='b'),
     neck=dict(type='SimplePyramid', in_channels=768, strides=(4, 8, 16, 32)),
     decode_head=dict(
         type='UPerHead',
