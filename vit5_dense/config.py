@@ -171,7 +171,7 @@ def fit_machine(cfg: Config, launcher: str = 'none') -> None:
         cfg.merge_from_dict({'env_cfg.dist_cfg.backend': 'gloo'})
         if launcher != 'none':
             cfg.model_wrapper_cfg = ConfigDict(
-                type='MMDistributedDataParallel', broadcast_buffers=False
+                type='MMDistributedDataParallel', broadcast_buffers=False, device_ids=None
             )
     for name in ('train_dataloader', 'val_dataloader', 'test_dataloader'):
         loader = cfg.get(name)

@@ -1,8 +1,12 @@
 """Ctrl-C that loses nothing."""
 
 import signal
+import time
+from pathlib import Path
 from types import FrameType
 
+import torch
+from mmengine.dist import all_reduce, is_distributed
 from mmengine.hooks import Hook
 from mmengine.registry import HOOKS
 from mmengine.runner import Runner
@@ -16,8 +20,8 @@ class ViT5InterruptHook(Hook):
 
     SIGINT (Ctrl-C) and SIGTERM (what schedulers send before they kill) are noted and acted on where
     weights, optimiser and schedule agree: after the iteration, or between two validation batches.
-    A second signal stops at once. ``KeyboardInterrupt`` leaves the runner after the checkpoint is
-    written; ``Runner.resume`` goes on from it.
+    ``KeyboardInterrupt`` leaves the runner after the checkpoint is written; ``Runner.resume`` goes on
+    from it. A second signal, a second or more later, stops at once.
     """
 
     priority = 'LOWEST'  # after schedules have stepped and the regular checkpoint is written
@@ -41,17 +45,28 @@ class ViT5InterruptHook(Hook):
 
     def after_train_iter(self, runner: Runner, *args: object, **kwargs: object) -> None:
         """Save and stop if interrupted; the iteration just done is not counted yet."""
-        if self.interrupted:
+        if self._all_agree():
             self._save_and_stop(runner, runner.iter + 1)
 
     def after_val_iter(self, runner: Runner, *args: object, **kwargs: object) -> None:
         """Save and stop if interrupted within the validation of a training run."""
-        if self.interrupted:
+        if self._all_agree():
             self._save_and_stop(runner, runner.iter)
 
+    def _all_agree(self) -> bool:
+        """Whether to stop now. All processes stop after the same iteration, or the last would wait."""
+        if not is_distributed():
+            return self.interrupted
+        flag = torch.tensor(float(self.interrupted))
+        all_reduce(flag, op='max')
+        return bool(flag)
+
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.interrupted:
+        now = time.monotonic()
+        if self.interrupted and now - self._since > 1:  # the launcher sends on what we got as well
             raise KeyboardInterrupt
+        if not self.interrupted:
+            self._since = now
         self.interrupted = True
 
     def _child_ended(self, number: int, frame: FrameType | None) -> None:
@@ -63,6 +78,7 @@ class ViT5InterruptHook(Hook):
         runner.save_checkpoint(
             runner.work_dir, f'iter_{done}.pth', meta={'iter': done}, by_epoch=False
         )
-        with open(f'{runner.work_dir}/last_checkpoint', 'w') as file:
-            file.write(f'{runner.work_dir}/iter_{done}.pth')
+        if runner.rank == 0:
+            path = Path(runner.work_dir, f'iter_{done}.pth')
+            Path(runner.work_dir, 'last_checkpoint').write_text(str(path))
         raise KeyboardInterrupt
