@@ -1,9 +1,11 @@
 """ViT-5 for dense prediction with MMSegmentation and MMDetection.
 
 Importing the package registers the backbone, the neck and the rest at mmengine's root registries,
-where configs of either framework find them, and the scheme ``vit5_dense::NAME.py`` for its recipes.
+where configs of either framework find them, the scheme ``vit5_dense::NAME.py`` for its recipes, and
+the models at timm.
 """
 
+from . import timm_models
 from .backbones import ViT5
 from .config_scheme import config_path, register_scheme
 from .hooks import ViT5InterruptHook, ViT5PlainCheckpointHook, ViT5StrictLoadHook
@@ -22,6 +24,7 @@ __all__ = [
     'ViT5StrictLoadHook',
     '__version__',
     'config_path',
+    'timm_models',
 ]
 
 register_scheme()

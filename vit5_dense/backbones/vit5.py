@@ -14,50 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ..checkpoint import load_pretrained
 from ..layers import Block, RMSNorm, TokenLayout, resample_pos_embed, token_rotation
-
-ARCHS: dict[str, dict[str, int]] = {
-    'ti': {'embed_dims': 192, 'depth': 12, 'num_heads': 3},
-    's': {'embed_dims': 384, 'depth': 12, 'num_heads': 6},
-    'b': {'embed_dims': 768, 'depth': 12, 'num_heads': 12},
-    'l': {'embed_dims': 1024, 'depth': 24, 'num_heads': 16},
-    'xl': {'embed_dims': 1152, 'depth': 28, 'num_heads': 16},
-}
-
-
-def resolve_arch(arch: str | dict[str, int]) -> dict[str, int]:
-    """Width, depth and heads of a named or a described size, checked."""
-    if isinstance(arch, str):
-        if arch not in ARCHS:
-            raise ValueError(f'arch {arch!r} is unknown: choose one of {", ".join(ARCHS)} or a dict')
-        return ARCHS[arch]
-    if set(arch) != set(ARCHS['b']):
-        raise ValueError(f'arch needs exactly the keys {sorted(ARCHS["b"])}, but has {sorted(arch)}')
-    if min(arch.values()) < 1:
-        raise ValueError(f'arch {arch} must have sizes of at least 1')
-    if arch['embed_dims'] % (4 * arch['num_heads']):
-        raise ValueError(
-            f'embed_dims {arch["embed_dims"]} over {arch["num_heads"]} heads must give heads of a '
-            'multiple of 4 channels, for pairs of rows and columns'
-        )
-    return dict(arch)
-
-
-def quarters(depth: int) -> tuple[int, ...]:
-    """The last block of each quarter of the depth: 2, 5, 8, 11 of 12."""
-    if depth < 4:
-        raise ValueError(f'out_indices must be named for a depth of {depth}, which has no quarters')
-    return tuple(depth * quarter // 4 - 1 for quarter in (1, 2, 3, 4))
-
-
-def resolve_indices(name: str, indices: Sequence[int], depth: int) -> tuple[int, ...]:
-    """Block numbers counted from 0, ascending; negative ones count from the end."""
-    if isinstance(indices, int) or not all(-depth <= i < depth for i in indices):
-        raise ValueError(f'{name} {indices!r} must be block numbers from {-depth} to {depth - 1}')
-    resolved = tuple(i % depth for i in indices)
-    if any(a >= b for a, b in zip(resolved, resolved[1:], strict=False)):
-        raise ValueError(f'{name} {tuple(indices)} must be ascending block numbers, each once')
-    return resolved
-
+from .sizes import quarters, resolve_arch, resolve_indices
 
 @MODELS.register_module()
 class ViT5(BaseModule):
@@ -245,14 +202,17 @@ class ViT5(BaseModule):
             return 0, num_depths
         raise ValueError(f'{param_name} is no parameter of ViT5 under the prefix {prefix!r}')
 
-    def forward_tokens(self, x: Tensor) -> tuple[list[Tensor], tuple[int, int]]:
-        """All tokens of the tapped blocks.
+    def forward_blocks(
+        self, x: Tensor, indices: Sequence[int]
+    ) -> tuple[list[Tensor], tuple[int, int]]:
+        """All tokens after some of the blocks, without the final norm.
 
         Args:
             x: Normalised pictures, (B, in_channels, H, W), any H and W >= 1.
+            indices: Numbers of blocks from 0; those after the last of them are not run.
 
         Returns:
-            For each of ``out_indices`` the tokens CLS, patches row by row, registers, of shape
+            For each index the tokens CLS, patches row by row, registers, of shape
             (B, 1 + h * w + R, C); and the grid (h, w) with h = ceil(H / patch_size) and
             w = ceil(W / patch_size).
         """
@@ -264,14 +224,32 @@ class ViT5(BaseModule):
         x = layout.join(patches, specials.to(patches.dtype))  # (B, N, C)
         rotation = token_rotation(layout, self.head_dim, self.rope_reference, x.device)
         taps = []
-        for i, block in enumerate(self.blocks):
+        for i, block in enumerate(self.blocks[: max(indices) + 1]):
             if self.with_cp and torch.is_grad_enabled():
                 x = checkpoint(block, x, rotation, layout, use_reentrant=False)
             else:
                 x = block(x, rotation, layout)
-            if i in self.out_indices:
-                taps.append(self.norm(x))
+            if i in indices:
+                taps.append(x)
         return taps, layout.grid
+
+    def forward_tokens(self, x: Tensor) -> tuple[list[Tensor], tuple[int, int]]:
+        """All tokens of the tapped blocks, normalised if ``out_norm``.
+
+        Args:
+            x: Normalised pictures, (B, in_channels, H, W), any H and W >= 1.
+
+        Returns:
+            For each of ``out_indices`` the tokens (B, 1 + h * w + R, C), and the grid (h, w); see
+            ``forward_blocks``.
+        """
+        taps, grid = self.forward_blocks(x, self.out_indices)
+        return [self.norm(tap) for tap in taps], grid
+
+    def to_map(self, tokens: Tensor, grid: tuple[int, int]) -> Tensor:
+        """The patches among all tokens (B, N, C) as a map (B, C, h, w)."""
+        patches = TokenLayout(grid, self.num_registers).patches(tokens)  # (B, h*w, C)
+        return patches.transpose(1, 2).unflatten(2, grid).contiguous()
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """Feature maps of the tapped blocks, at the stride of ``patch_size``.
@@ -283,7 +261,4 @@ class ViT5(BaseModule):
             For each of ``out_indices`` a map (B, C, ceil(H / patch_size), ceil(W / patch_size)).
         """
         taps, grid = self.forward_tokens(x)
-        layout = TokenLayout(grid, self.num_registers)
-        return tuple(
-            layout.patches(tap).transpose(1, 2).unflatten(2, grid).contiguous() for tap in taps
-        )
+        return tuple(self.to_map(tap, grid) for tap in taps)
