@@ -2,22 +2,27 @@
 
 import argparse
 import os
-import pickle
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
 
 import mmengine.dist
 import numpy as np
 import torch
 from mmengine.logging import HistoryBuffer
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
 from .errors import UserError
+
+
+OLD_TORCH = (
+    '. torch before 2.5 cannot read the arguments in an official training file safely: convert it '
+    'with a newer torch, by tools/convert_checkpoint.py'
+)
 
 
 class CheckpointError(UserError):
@@ -36,32 +41,6 @@ def resolve_checkpoint(path: str) -> Path:
     if not file.is_file():
         raise CheckpointError(f'checkpoint {file} does not exist')
     return file
-
-
-def download(url: str) -> Path:
-    """Fetch a URL into torch hub's checkpoint folder, once.
-
-    Args:
-        url: Address of the file, named by the user's config.
-
-    Returns:
-        The local file.
-
-    Raises:
-        CheckpointError: If it cannot be fetched; the message says where to put it by hand.
-    """
-    path = Path(torch.hub.get_dir(), 'checkpoints', url.rsplit('/', 1)[-1].split('?')[0])
-    if mmengine.dist.get_local_rank() == 0 and not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            torch.hub.download_url_to_file(url, str(path))  # writes a temporary file, then renames
-        except (URLError, OSError) as error:
-            raise CheckpointError(
-                f'{url} cannot be downloaded ({error}). Put the file at {path} by hand, or train '
-                'without it: tools/train.py --no-pretrained'
-            ) from error
-    mmengine.dist.barrier()
-    return path
 
 
 def allow(types: Sequence[Any]) -> AbstractContextManager[None]:
@@ -108,14 +87,50 @@ def read_file(path: Path, types: Sequence[Any] = ()) -> Mapping[str, Any]:
                 f'{path} is neither a torch nor a safetensors file (it starts with {head!r}): '
                 'fetch it again'
             )
-    except (SafetensorError, RuntimeError, EOFError, OSError) as error:
-        raise CheckpointError(f'{path} is broken or cut short: fetch it again') from error
-    except pickle.UnpicklingError as error:
-        reason = str(error).splitlines()[0]
-        raise CheckpointError(f'{path} holds more than weights and is not loaded: {reason}') from error
+    except CheckpointError:
+        raise
+    except Exception as error:  # a damaged file makes the readers raise anything
+        found = re.search(r'GLOBAL (\S+)', str(error))
+        if found:
+            raise CheckpointError(
+                f'{path} holds {found[1]}, which is code and not weights: it is not loaded'
+                + (OLD_TORCH if found[1] == 'argparse.Namespace' else '')
+            ) from error
+        raise CheckpointError(f'{path} is broken or cut short: replace it') from error
     if not isinstance(content, Mapping):
         raise CheckpointError(f'{path} holds a {type(content).__name__}, not a state dict')
     return content
+
+
+def download(url: str) -> Path:
+    """Fetch a URL into torch hub's checkpoint folder, once.
+
+    Args:
+        url: Address of the file, named by the user's config.
+
+    Returns:
+        The local file.
+
+    Raises:
+        CheckpointError: If it cannot be fetched; the message says where to put it by hand.
+    """
+    path = Path(torch.hub.get_dir(), 'checkpoints', url.rsplit('/', 1)[-1].split('?')[0])
+    if mmengine.dist.get_local_rank() == 0 and not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_name(f'{path.name}.{os.getpid()}.part')
+        try:
+            torch.hub.download_url_to_file(url, str(part))
+            read_file(part)  # a connection that ends early is no error to the downloader
+            part.replace(path)
+        except (CheckpointError, OSError) as error:
+            raise CheckpointError(
+                f'{url} cannot be downloaded ({error}). Put the file at {path} by hand, or train '
+                'without it: tools/train.py --no-pretrained'
+            ) from error
+        finally:
+            part.unlink(missing_ok=True)
+    mmengine.dist.barrier()
+    return path
 
 
 def write_file(path: Path, state: Mapping[str, Tensor], meta: Mapping[str, str]) -> None:
