@@ -1,5 +1,6 @@
 """ViT-5 checkpoints: any published or trained file to the backbone's parameters, with an account."""
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ class Account:
         origin: Wrapper that the tensors came from, such as 'model_ema'; '' for a bare file.
         loaded: Keys that reach a parameter.
         left_out: Keys dropped on purpose: classifier, unused norm, RoPE tables, unused blocks.
+        resized: Keys resampled on purpose, with both grids.
         missing: Parameters for which the file has nothing.
         unknown: Keys that no ViT-5 has.
         misshapen: Keys whose tensor does not fit, with both shapes.
@@ -36,6 +38,7 @@ class Account:
     origin: str = ''
     loaded: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
+    resized: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
     misshapen: list[str] = field(default_factory=list)
@@ -123,22 +126,33 @@ def convert(
     return {key: state[key] for key in account.loaded}, account
 
 
+def square_side(pos_embed: Tensor, path: Path) -> int:
+    """Side of the square grid that a position embedding (1, rows, C) stands for.
+
+    Raises:
+        CheckpointError: If its rows form no square, as with a row for CLS.
+    """
+    rows = pos_embed.shape[1] if pos_embed.ndim == 3 else 0
+    side = math.isqrt(rows)
+    if side == 0 or side * side != rows:
+        raise CheckpointError(
+            f'{path}: pos_embed is {tuple(pos_embed.shape)}, whose rows form no square grid. ViT-5 '
+            'has no row for CLS; this is another model'
+        )
+    return side
+
+
 def check_grid(pos_embed: Tensor | None, backbone: 'ViT5', path: Path) -> None:
     """Refuse a position embedding of another grid than the backbone's, with the size to set."""
-    if pos_embed is None or pos_embed.ndim != 3 or pos_embed.shape[1] == backbone.pos_embed.shape[1]:
+    if pos_embed is None:
         return
-    rows = pos_embed.shape[1]
-    side = round(rows**0.5)
-    if side * side != rows:
+    side = square_side(pos_embed, path)
+    if (side, side) != backbone.pretrain_grid:
         raise CheckpointError(
-            f'{path}: pos_embed has {rows} rows, which form no square grid. ViT-5 has none for CLS; '
-            'this is another model'
+            f'{path} was trained on a grid of {side} x {side} patches, the backbone is set to '
+            f'{backbone.pretrain_grid[0]} x {backbone.pretrain_grid[1]}: '
+            f'set pretrain_img_size={side * backbone.patch_size}'
         )
-    raise CheckpointError(
-        f'{path} was trained on a grid of {side} x {side} patches, the backbone is set to '
-        f'{backbone.pretrain_grid[0]} x {backbone.pretrain_grid[1]}: '
-        f'set pretrain_img_size={side * backbone.patch_size}'
-    )
 
 
 def load_pretrained(backbone: 'ViT5', checkpoint: str) -> str:

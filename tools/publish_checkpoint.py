@@ -1,0 +1,61 @@
+"""Make a trained checkpoint fit to be shared: weights and class names only, hash in the name.
+
+Examples:
+    python tools/publish_checkpoint.py work_dirs/run/iter_160000.pth upernet_vit5_b_ade20k.pth
+    python tools/publish_checkpoint.py work_dirs/demo/last_checkpoint published/demo.pth
+"""
+
+import argparse
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from vit5_dense.checkpoint_io import mmengine_types, read_file, resolve_checkpoint
+from vit5_dense.errors import UserError, make_folder, run_tool
+from vit5_dense.hooks.plain_checkpoint import to_plain
+
+KEPT_META = ('dataset_meta', 'vit5_dense', 'iter', 'epoch', 'experiment_name')
+
+
+def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Command line of this tool."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument('src', help='checkpoint of a training run')
+    parser.add_argument('dst', help='NAME.pth; NAME-<first 8 digits of its sha256>.pth is written')
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str] | None = None) -> str:
+    """Strip optimiser, schedule and log, and name the file after its content, as OpenMMLab does.
+
+    Returns:
+        Path of the file written.
+    """
+    args = parse_args(argv)
+    dst = Path(args.dst)
+    if dst.suffix != '.pth':
+        raise UserError(f'{dst} must end in .pth')
+    src = resolve_checkpoint(args.src)
+    content = read_file(src, mmengine_types())
+    if 'state_dict' not in content:
+        raise UserError(f'{src} has no state_dict: it is no checkpoint of a training run')
+    meta = to_plain(dict(content.get('meta') or {}))
+    part = make_folder(dst.parent) / f'{dst.name}.part'
+    try:
+        kept = {key: meta[key] for key in KEPT_META if key in meta}
+        torch.save({'state_dict': content['state_dict'], 'meta': kept}, part)
+        digest = hashlib.sha256(part.read_bytes()).hexdigest()
+        final = dst.with_name(f'{dst.stem}-{digest[:8]}.pth')
+        part.replace(final)
+    finally:
+        part.unlink(missing_ok=True)
+    print(f'published: {final}')
+    return str(final)
+
+
+if __name__ == '__main__':
+    raise SystemExit(run_tool(main))
