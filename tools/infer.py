@@ -16,7 +16,7 @@ import torch
 from rich.progress import track
 
 from vit5_dense.checkpoint_io import resolve_checkpoint
-from vit5_dense.config import load_config, tool_parser
+from vit5_dense.config import check_device, load_config, tool_parser
 from vit5_dense.errors import UserError, make_folder, run_tool
 from vit5_dense.inference import Segmenter
 from vit5_dense.pictures import SUFFIXES, PictureError, read_picture, save_result
@@ -67,19 +67,6 @@ def unique_names(files: Sequence[Path]) -> dict[Path, str]:
             for path, name in names.items()
         }
     return names
-
-
-def check_device(device: str) -> str:
-    """Return a device that torch can use.
-
-    Raises:
-        UserError: If it cannot; with what torch says.
-    """
-    try:
-        torch.empty(0, device=device)
-    except (AssertionError, RuntimeError) as error:
-        raise UserError(f'--device {device}: {str(error).splitlines()[0]}') from error
-    return device
 
 
 def main(argv: Sequence[str] | None = None) -> int:

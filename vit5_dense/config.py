@@ -85,6 +85,19 @@ def describe(error: Exception) -> str:
     return ' '.join(f'{type(error).__name__}: {error}'.split())
 
 
+def check_device(device: str) -> str:
+    """Return a device that torch can use.
+
+    Raises:
+        UserError: If it cannot; with what torch says.
+    """
+    try:
+        torch.empty(0, device=device)
+    except (AssertionError, RuntimeError) as error:
+        raise UserError(f'--device {device}: {str(error).splitlines()[0]}') from error
+    return device
+
+
 def require_framework(cfg: Config) -> None:
     """Stop with the install line if the config's framework is not usable.
 

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from .backbones import ViT5
 from .backbones.sizes import ARCHS
-from .checkpoint import CheckpointError, check_grid, convert, unwrap
-from .checkpoint_io import read_file
+from .checkpoint import check_grid, convert, unwrap
+from .checkpoint_io import CheckpointError, download, read_file
 from .layers import TokenLayout
 
 HUB = 'https://huggingface.co/FengWang3211/ViT-5/resolve/main'
@@ -219,7 +219,8 @@ class ViT5Classifier(ViT5):
         Raises:
             CheckpointError: If the file does not fit otherwise; with the account.
         """
-        path = Path(checkpoint_path)
+        remote = checkpoint_path.startswith(('http://', 'https://'))
+        path = download(checkpoint_path) if remote else Path(checkpoint_path)
         content = read_file(path)
         check_grid(unwrap(content)[0].get('pos_embed'), self, path)
         self.load_state_dict(fit_state_dict(content, self), strict=True)
