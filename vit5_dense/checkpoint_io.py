@@ -49,12 +49,19 @@ def allow(types: Sequence[Any]) -> AbstractContextManager[None]:
     return safe_globals(list(types)) if safe_globals else nullcontext()
 
 
+def nothing(*_: object) -> None:
+    """Stands in for a function that a file names and that must not be called."""
+
+
 def mmengine_types() -> list[Any]:
     """What mmengine's own training checkpoints hold beside tensors: numpy arrays and histories."""
     core = np._core if hasattr(np, '_core') else np.core
-    dtypes = [type(np.dtype(name)) for name in ('float64', 'int64', 'uint32')]
+    dtypes = [type(np.dtype(name)) for name in ('float32', 'float64', 'int64', 'uint32')]
     functions = [core.multiarray._reconstruct, core.multiarray.scalar, np.ndarray, np.dtype]
-    return [HistoryBuffer, *functions, *dtypes]
+    types = [HistoryBuffer, *functions, *dtypes]
+    if hasattr(torch.serialization, 'get_unsafe_globals_in_checkpoint'):  # torch 2.6 renames
+        types.append((nothing, 'builtins.getattr'))  # histories name their methods through it
+    return types
 
 
 def read_file(path: Path, types: Sequence[Any] = ()) -> Mapping[str, Any]:
