@@ -23,6 +23,7 @@ from vit5_dense.config import (
     tool_parser,
 )
 from vit5_dense.errors import UserError, make_folder, run_tool
+from vit5_dense.hooks.interrupt import train_until_interrupted
 from vit5_dense.report import example_pictures, write_report
 
 
@@ -86,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, float]:
     join_processes(args.launcher)
     runner = build_runner(cfg, train=True)
     try:
-        runner.train()
+        train_until_interrupted(runner)
     except KeyboardInterrupt:
         print(f'stopped, saved in {runner.work_dir}; go on with the same command and --resume')
         raise

@@ -46,12 +46,12 @@ class ViT5InterruptHook(Hook):
     def after_train_iter(self, runner: Runner, *args: object, **kwargs: object) -> None:
         """Save and stop if interrupted; the iteration just done is not counted yet."""
         if self._all_agree():
-            self._save_and_stop(runner, runner.iter + 1)
+            self.save_and_stop(runner, runner.iter + 1)
 
     def after_val_iter(self, runner: Runner, *args: object, **kwargs: object) -> None:
         """Save and stop if interrupted within the validation of a training run."""
         if self._all_agree():
-            self._save_and_stop(runner, runner.iter)
+            self.save_and_stop(runner, runner.iter)
 
     def _all_agree(self) -> bool:
         """Whether to stop now. All processes stop after the same iteration, or the last would wait."""
@@ -73,12 +73,34 @@ class ViT5InterruptHook(Hook):
         if not self.interrupted:
             self._on_child(number, frame)
 
-    def _save_and_stop(self, runner: Runner, done: int) -> None:
-        self.after_train(runner)
-        runner.save_checkpoint(
-            runner.work_dir, f'iter_{done}.pth', meta={'iter': done}, by_epoch=False
-        )
-        if runner.rank == 0:
-            path = Path(runner.work_dir, f'iter_{done}.pth')
-            Path(runner.work_dir, 'last_checkpoint').write_text(str(path))
+    def save_and_stop(self, runner: Runner, done: int) -> None:
+        """Save a checkpoint of ``done`` iterations and leave the runner.
+
+        Raises:
+            KeyboardInterrupt: Always, once the checkpoint is written.
+        """
+        try:
+            runner.save_checkpoint(
+                runner.work_dir, f'iter_{done}.pth', meta={'iter': done}, by_epoch=False
+            )
+            if runner.rank == 0:
+                path = Path(runner.work_dir, f'iter_{done}.pth')
+                Path(runner.work_dir, 'last_checkpoint').write_text(str(path))
+        finally:
+            self.after_train(runner)
         raise KeyboardInterrupt
+
+
+def train_until_interrupted(runner: Runner) -> None:
+    """``runner.train()``, also where a signal to the whole process group ends the loading workers.
+
+    A process that waits for a batch then gets torch's error about its workers; weights, optimiser and
+    schedule agree at that moment, so the run is saved as after an iteration.
+    """
+    try:
+        runner.train()
+    except RuntimeError:
+        for hook in runner.hooks:
+            if isinstance(hook, ViT5InterruptHook) and hook.interrupted:
+                hook.save_and_stop(runner, runner.iter)
+        raise
