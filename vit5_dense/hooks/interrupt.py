@@ -32,11 +32,10 @@ class ViT5InterruptHook(Hook):
     def before_train(self, runner: Runner) -> None:
         """Listen to the signals while training lasts."""
         self._previous = {s: signal.signal(s, self._note) for s in SIGNALS}
-        # A signal to the whole process group ends the loading workers too, on which torch raises
-        # from its SIGCHLD handler: not before the iteration is done and saved.
-        self._on_child = signal.getsignal(signal.SIGCHLD)
-        if callable(self._on_child):
-            self._previous[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, self._child_ended)
+        # A signal to the whole process group ends the loading workers too, sometimes before we hear
+        # of it. torch raises on that from its handler in the middle of an iteration; without it the
+        # loader still notices dead workers, within seconds, when it waits for them.
+        self._previous[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda *_: None)
 
     def after_train(self, runner: Runner) -> None:
         """Give the signals back to whoever had them."""
@@ -68,10 +67,6 @@ class ViT5InterruptHook(Hook):
         if not self.interrupted:
             self._since = now
         self.interrupted = True
-
-    def _child_ended(self, number: int, frame: FrameType | None) -> None:
-        if not self.interrupted:
-            self._on_child(number, frame)
 
     def save_and_stop(self, runner: Runner, done: int) -> None:
         """Save a checkpoint of ``done`` iterations and leave the runner.
