@@ -1,0 +1,50 @@
+"""tools/linear_probe.py."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tiny_run import call, exit_code, load_tool
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Six and four pictures of two classes that colour tells apart."""
+    rng = np.random.default_rng(0)
+    for split, number in (('train', 6), ('val', 4)):
+        for name, color in (('blue', (20, 20, 200)), ('red', (200, 20, 20))):
+            target = tmp_path / split / name
+            target.mkdir(parents=True)
+            for i in range(number):
+                noisy = np.add(color, rng.normal(0, 20, (32, 32, 3))).clip(0, 255)
+                Image.fromarray(noisy.astype(np.uint8)).save(target / f'{i}.png')
+    return tmp_path
+
+
+def test_separable_classes_are_separated(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    accuracy = call('linear_probe', 'vit5_tiny_patch16_224', folder, '--workers', 0, '--pool', 'avg')
+    assert accuracy == 100
+    assert 'top-1: 100.00 % of 8 pictures, 2 classes' in capsys.readouterr().out
+
+
+def test_the_classifier_is_at_the_optimum_of_its_loss() -> None:
+    import torch
+
+    tool = load_tool('linear_probe')
+    features, labels = torch.randn(40, 3), torch.randint(2, (40,))
+    classifier = tool.fit(features, labels, 2, 1e-2)
+    loss = torch.nn.functional.cross_entropy(classifier(features), labels)
+    (loss + 1e-2 * classifier.weight.square().sum()).backward()
+    assert classifier.weight.grad.abs().max() < 1e-3
+
+
+def test_a_wrong_layout_is_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code('linear_probe', 'vit5_tiny_patch16_224', folder / 'train') == 2
+    assert 'CLASS/*.jpg' in capsys.readouterr().err
+    (folder / 'val' / 'red').rename(folder / 'val' / 'green')
+    assert exit_code('linear_probe', 'vit5_tiny_patch16_224', folder, '--workers', 0) == 2
+    assert 'green' in capsys.readouterr().err
