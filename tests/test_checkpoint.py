@@ -1,0 +1,291 @@
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from mmengine.config import ConfigDict
+from mmengine.logging import HistoryBuffer
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from tiny import TINY, Make
+from vit5_dense import ViT5
+from vit5_dense.checkpoint import CheckpointError, convert, load_pretrained, load_trained
+
+State = dict[str, Tensor]
+RESNET = {'conv1.weight': torch.ones(2), 'layer1.0.bn1.running_mean': torch.ones(2)}
+
+
+def random_state(model: nn.Module, seed: int = 0) -> State:
+    """Weights of the model's shapes that no initialisation gives."""
+    generator = torch.Generator().manual_seed(seed)
+    return {key: torch.rand(v.shape, generator=generator) for key, v in model.state_dict().items()}
+
+
+def official(state: State) -> State:
+    """What an official file holds beside the backbone."""
+    extra = {'norm.weight': torch.ones(32), 'head.weight': torch.ones(10, 32)}
+    extra |= {'head.bias': torch.ones(10), 'blocks.0.attn.rope.freqs': torch.ones(4)}
+    return {**state, **extra, 'blocks.2.attn.rope_reg.freqs': torch.ones(4)}
+
+
+def save(path: Path, content: Any) -> str:
+    torch.save(content, path)
+    return str(path)
+
+
+def assert_holds(model: nn.Module, state: State) -> None:
+    assert_close(dict(model.state_dict()), state, rtol=0, atol=0)
+
+
+def refusal(model: ViT5, checkpoint: object) -> str:
+    """The message of the CheckpointError; the model must be as before."""
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    with pytest.raises(CheckpointError) as info:
+        load_pretrained(model, str(checkpoint))
+    assert_holds(model, before)
+    return str(info.value)
+
+
+@pytest.mark.parametrize('wrapper', ['', 'model', 'model_ema', 'state_dict', 'module'])
+@pytest.mark.parametrize(
+    'prefix',
+    ['', 'module.', 'model.', 'backbone.', '_orig_mod.', 'module.backbone.', 'model._orig_mod.'],
+)
+def test_every_wrapper_and_prefix_loads_whole(
+    make_vit5: Make, tmp_path: Path, wrapper: str, prefix: str
+) -> None:
+    model = make_vit5()
+    state = random_state(model)
+    content = {prefix + key: value for key, value in official(state).items()}
+    if wrapper:
+        content = {wrapper: content, 'epoch': 3, 'args': argparse.Namespace(lr=1.0)}
+    said = load_pretrained(model, save(tmp_path / 'file.pth', content))
+    assert_holds(model, state)
+    total = len(state)
+    assert f'{total} of {total}' in said
+
+
+def test_a_segmentors_file_gives_its_backbone(make_vit5: Make, tmp_path: Path) -> None:
+    model = make_vit5()
+    state = random_state(model)
+    content = {f'backbone.{key}': value for key, value in state.items()}
+    content |= {'decode_head.conv_seg.weight': torch.ones(2), 'neck.levels.0.weight': torch.ones(2)}
+    load_pretrained(model, save(tmp_path / 'file.pth', {'state_dict': content, 'meta': {}}))
+    assert_holds(model, state)
+
+
+def test_the_content_tells_the_format_not_the_name(make_vit5: Make, tmp_path: Path) -> None:
+    model = make_vit5()
+    state = random_state(model)
+    save_file(state, tmp_path / 'weights.pth')
+    load_pretrained(model, str(tmp_path / 'weights.pth'))
+    assert_holds(model, state)
+    other = random_state(model, seed=1)
+    load_pretrained(model, save(tmp_path / 'weights.safetensors', other))
+    assert_holds(model, other)
+
+
+def test_blocks_beyond_the_last_tap_are_left_out(make_vit5: Make, tmp_path: Path) -> None:
+    file = save(tmp_path / 'file.pth', random_state(make_vit5()))
+    model = make_vit5(out_indices=(0,))
+    load_pretrained(model, file)
+    assert_holds(model, {key: torch.load(file)[key] for key in model.state_dict()})
+
+
+def test_the_norm_is_loaded_where_it_is_built(make_vit5: Make, tmp_path: Path) -> None:
+    model = make_vit5(out_norm=True)
+    state = random_state(model)
+    load_pretrained(model, save(tmp_path / 'file.pth', official(state) | state))
+    assert_holds(model, state)
+
+
+def test_model_ema_wins_and_is_named(make_vit5: Make, shared: Path) -> None:
+    file = shared / 'reference' / 'official_training_checkpoint.pth'
+    if not file.is_file():
+        pytest.skip(f'no {file}')
+    model = make_vit5()
+    said = load_pretrained(model, str(file))
+    content = torch.load(file, weights_only=False)
+    assert_holds(model, {key: content['model_ema'][key] for key in model.state_dict()})
+    assert not torch.equal(model.cls_token, content['model']['cls_token'])
+    assert 'EMA' in said
+
+
+@pytest.mark.parametrize('side', [12, 14, 24])
+def test_position_embeddings_of_all_published_grids_convert(side: int, tmp_path: Path) -> None:
+    model = ViT5(arch=TINY, pretrain_img_size=16 * side, out_indices=(0,))
+    state = random_state(model)
+    assert state['pos_embed'].shape == (1, side * side, 32)
+    load_pretrained(model, save(tmp_path / 'file.pth', state))
+    assert_holds(model, state)
+
+
+def test_a_position_embedding_with_a_row_for_cls_is_refused(tmp_path: Path) -> None:
+    model = ViT5(arch=TINY, out_indices=(0,))
+    state = random_state(model) | {'pos_embed': torch.zeros(1, 197, 32)}
+    message = refusal(model, save(tmp_path / 'file.pth', state))
+    assert '197' in message
+
+
+@pytest.mark.parametrize(('patch', 'setting'), [(16, 384), (8, 192)])
+def test_another_grid_names_the_value_to_set(tmp_path: Path, patch: int, setting: int) -> None:
+    model = ViT5(arch=TINY, pretrain_img_size=14 * patch, patch_size=patch, out_indices=(0,))
+    state = random_state(model) | {'pos_embed': torch.zeros(1, 576, 32)}
+    message = refusal(model, save(tmp_path / 'file.pth', state))
+    assert '24 x 24' in message
+    assert '14 x 14' in message
+    assert f'set pretrain_img_size={setting}' in message
+
+
+@pytest.mark.parametrize('side', [12, 14, 24])
+def test_the_named_value_makes_the_file_load(side: int, tmp_path: Path) -> None:
+    right = ViT5(arch=TINY, pretrain_img_size=16 * side, out_indices=(0,))
+    file = save(tmp_path / 'file.pth', random_state(right))
+    wrong = ViT5(arch=TINY, pretrain_img_size=64, out_indices=(0,))
+    setting = refusal(wrong, file).rsplit('pretrain_img_size=', 1)[1]
+    load_pretrained(ViT5(arch=TINY, pretrain_img_size=int(setting), out_indices=(0,)), file)
+
+
+def test_another_network_is_refused_with_an_account(make_vit5: Make, tmp_path: Path) -> None:
+    message = refusal(make_vit5(), save(tmp_path / 'resnet.pth', {'state_dict': RESNET}))
+    total = len(make_vit5().state_dict())
+    assert f'0 of {total}' in message
+    assert 'conv1.weight' in message
+    assert 'blocks.0.' in message or 'cls_token' in message
+    assert len(message.splitlines()) < 20
+
+
+def test_an_empty_state_dict_is_refused(make_vit5: Make, tmp_path: Path) -> None:
+    assert '0 of' in refusal(make_vit5(), save(tmp_path / 'file.pth', {'model': {}}))
+
+
+@pytest.mark.parametrize('fault', ['missing', 'unknown', 'misshapen'])
+def test_one_wrong_key_is_enough_to_refuse(make_vit5: Make, tmp_path: Path, fault: str) -> None:
+    model = make_vit5()
+    state = random_state(model)
+    name = 'blocks.1.mlp.fc1.weight'
+    if fault == 'missing':
+        del state[name]
+    elif fault == 'unknown':
+        name = 'blocks.1.mlp.fc3.weight'
+        state[name] = torch.ones(2)
+    else:
+        state[name] = torch.ones(7, 32)
+    message = refusal(model, save(tmp_path / 'file.pth', state))
+    assert f'{fault}: {name}' in message
+    if fault == 'misshapen':
+        assert '(7, 32)' in message
+        assert '(128, 32)' in message
+
+
+def test_official_keys_and_shapes_fit_every_published_size(shared: Path) -> None:
+    file = shared / 'reference' / 'official_state_dict_shapes.json'
+    if not file.is_file():
+        pytest.skip(f'no {file}')
+    published = json.loads(file.read_text())
+    assert published
+    checked = 0
+    for name, shapes in published.items():
+        size = next(
+            (s for s in ('small', 'base', 'large', 'xlarge') if f'_{s}_' in f'_{name}_'), ''
+        )
+        assert size, name
+        arch = {'small': 's', 'base': 'b', 'large': 'l', 'xlarge': 'xl'}[size]
+        side = 384 if '384' in name else 224
+        depth = {'l': 24, 'xl': 28}.get(arch, 12)
+        with torch.device('meta'):
+            model = ViT5(arch=arch, pretrain_img_size=side, out_indices=(depth - 1,))
+            state = {key: torch.zeros(shape) for key, shape in shapes.items()}
+        fitting, account = convert({'model': state}, model.state_dict())
+        assert account.complete, f'{name}: {account}'
+        assert set(fitting) == set(model.state_dict())
+        checked += 1
+    assert checked == len(published)
+
+
+def segmentor_cfg(checkpoint: str | None, classes: int = 3) -> dict[str, Any]:
+    init = {'type': 'Pretrained', 'checkpoint': checkpoint} if checkpoint else None
+    backbone = {'type': 'ViT5', 'arch': TINY, 'pretrain_img_size': 64, 'out_indices': (0, 1, 2)}
+    head = {'type': 'FCNHead', 'in_channels': 32, 'channels': 8, 'num_convs': 1}
+    return {
+        'type': 'EncoderDecoder',
+        'backbone': {**backbone, 'init_cfg': init},
+        'decode_head': {**head, 'num_classes': classes, 'norm_cfg': {'type': 'BN'}},
+        'train_cfg': {},
+        'test_cfg': {'mode': 'whole'},
+    }
+
+
+def build(cfg: dict[str, Any]) -> nn.Module:
+    registry = pytest.importorskip('mmseg.registry')
+    pytest.importorskip('mmseg.models')
+    return registry.MODELS.build(ConfigDict(cfg))
+
+
+def test_loaded_weights_survive_the_initialisation_of_a_segmentor(
+    make_vit5: Make, tmp_path: Path
+) -> None:
+    state = random_state(make_vit5())
+    model = build(segmentor_cfg(save(tmp_path / 'file.pth', state)))
+    model.init_weights()
+    assert_holds(model.backbone, state)
+    model.init_weights()
+    assert_holds(model.backbone, state)
+
+
+def test_init_cfg_is_the_only_way_to_name_a_file() -> None:
+    build(segmentor_cfg(None)).init_weights()  # offline
+    with pytest.raises(TypeError, match='pretrained'):
+        build(segmentor_cfg(None) | {'pretrained': 'file.pth'})
+
+
+def test_a_trained_model_loads_whole_with_its_meta(tmp_path: Path) -> None:
+    model = build(segmentor_cfg(None))
+    state = random_state(model)
+    # as mmengine stores it: numpy numbers and its own objects
+    hub = {
+        'log_scalars': {'loss': HistoryBuffer([1.0, 2.0], [1, 1])},
+        'x': np.float64(3),
+        'y': np.ones(2),
+    }
+    content = {
+        'state_dict': state,
+        'meta': {'dataset_meta': {'classes': ('a',)}},
+        'message_hub': hub,
+    }
+    file = Path(save(tmp_path / 'iter_1.pth', content))
+    assert load_trained(model, file)['dataset_meta']['classes'] == ('a',)
+    assert_holds(model, state)
+
+    wrapped = nn.Module()
+    wrapped.module = build(segmentor_cfg(None))
+    load_trained(wrapped, file)
+    assert_holds(wrapped.module, state)
+
+    assert load_trained(model, Path(save(tmp_path / 'bare.pth', state))) == {}
+
+
+def test_a_model_of_other_classes_is_refused(tmp_path: Path) -> None:
+    file = Path(save(tmp_path / 'f.pth', {'state_dict': random_state(build(segmentor_cfg(None)))}))
+    with pytest.raises(CheckpointError) as info:
+        load_trained(build(segmentor_cfg(None, classes=150)), file)
+    message = str(info.value)
+    assert str(file) in message
+    assert 'decode_head.conv_seg.weight is (3, 8, 1, 1), wanted (150, 8, 1, 1)' in message
+
+
+@pytest.mark.parametrize('fault', ['missing', 'unknown'])
+def test_a_trained_model_with_a_key_too_few_or_many_is_refused(tmp_path: Path, fault: str) -> None:
+    model = build(segmentor_cfg(None))
+    state = random_state(model)
+    if fault == 'missing':
+        del state['decode_head.conv_seg.bias']
+    else:
+        state['neck.weight'] = torch.ones(2)
+    with pytest.raises(CheckpointError, match=f'{fault}: '):
+        load_trained(model, Path(save(tmp_path / 'file.pth', {'state_dict': state})))

@@ -1,0 +1,261 @@
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from mmengine.config import Config, ConfigDict
+
+from tiny_run import DEMO, REPO
+from vit5_dense import config as module
+from vit5_dense.config import (
+    build_runner,
+    check_classes,
+    check_data,
+    check_strides,
+    fit_machine,
+    join_processes,
+    load_config,
+    replace_type,
+    without_labels,
+)
+from vit5_dense.errors import UserError, run_tool
+
+
+def message(*args: Any, **kwargs: Any) -> str:
+    """The one line that loading a config ends in."""
+    with pytest.raises(UserError) as info:
+        load_config(*args, **kwargs)
+    text = str(info.value)
+    assert '\n' not in text
+    return text
+
+
+def test_a_recipe_is_named_by_file_or_by_package() -> None:
+    by_file = load_config(str(DEMO))
+    by_name = load_config('vit5_dense::upernet_vit5_ti_shapes.py')
+    assert by_file.model == by_name.model
+
+
+def test_options_are_merged() -> None:
+    cfg = load_config(str(DEMO), {'train_cfg.max_iters': 7, 'model.backbone.arch': 's'})
+    assert cfg.train_cfg.max_iters == 7
+    assert cfg.train_cfg.type == 'IterBasedTrainLoop'
+    assert cfg.model.backbone.arch == 's'
+
+
+def test_a_missing_config_is_named_with_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = message('configs/nope.py')
+    assert 'configs/nope.py' in text
+    assert str(tmp_path) in text
+    assert 'tmp' in message(str(tmp_path))  # a folder is no config
+
+
+def test_a_missing_recipe_lists_those_there_are() -> None:
+    assert 'upernet_vit5_b_ade20k.py' in message('vit5_dense::nope.py')
+
+
+@pytest.mark.parametrize(
+    'text',
+    [
+        'model = dict(',
+        'x = undefined_name',
+        'x = 1 / 0',
+        'import no_such_module',
+        "_base_ = './nope.py'",
+        "custom_imports = dict(imports=['no_such_module'], allow_failed_imports=False)",
+    ],
+)
+def test_a_config_with_a_mistake_is_named(tmp_path: Path, text: str) -> None:
+    path = tmp_path / 'mine.py'
+    path.write_text(text + '\n')
+    assert str(path) in message(str(path))
+
+
+def test_a_text_file_is_no_config(tmp_path: Path) -> None:
+    (tmp_path / 'notes.txt').write_text('hello')
+    assert 'notes.txt' in message(str(tmp_path / 'notes.txt'))
+
+
+def test_a_base_without_a_model_is_refused() -> None:
+    assert 'has no model' in message(str(REPO / 'configs' / '_base_' / 'runtime' / 'seg.py'))
+
+
+@pytest.mark.parametrize(
+    'options',
+    [
+        {'model.decode_head.in_channels.9': 3},
+        {'model.backbone.arch.depth': 3},  # arch is a name: nothing to merge into
+        {'train_cfg.max_iters.x': 3},
+    ],
+)
+def test_options_that_do_not_fit_are_named(options: dict[str, Any]) -> None:
+    assert '--cfg-options' in message(str(DEMO), options)
+
+
+def test_whatever_refuses_a_config_becomes_one_message(tmp_path: Path) -> None:
+    path = tmp_path / 'mine.py'
+    path.write_text(f"model = dict(type='NoSuchModel')\nwork_dir = {str(tmp_path)!r}\n")
+    cfg = load_config(str(path))
+    with pytest.raises(UserError, match=r'mine\.py cannot be built: .*NoSuchModel'):
+        build_runner(cfg, train=True)
+
+
+def fit(launcher: str = 'none', **cfg: Any) -> Config:
+    default = {'model': {}, 'env_cfg': {'dist_cfg': {'backend': 'nccl'}}}
+    fitted = Config({**default, **cfg})
+    fit_machine(fitted, launcher)
+    return fitted
+
+
+@pytest.mark.parametrize(
+    ('cuda', 'launcher', 'norm', 'backend'),
+    [
+        (False, 'none', 'BN', 'gloo'),
+        (False, 'pytorch', 'BN', 'gloo'),
+        (True, 'none', 'BN', 'nccl'),
+        (True, 'pytorch', 'SyncBN', 'nccl'),
+    ],
+)
+def test_syncbn_stays_only_where_processes_have_gpus(
+    monkeypatch: pytest.MonkeyPatch, cuda: bool, launcher: str, norm: str, backend: str
+) -> None:
+    monkeypatch.setattr(torch.cuda, 'is_available', lambda: cuda)
+    norm_cfg = {'type': 'SyncBN', 'requires_grad': True}
+    cfg = fit(launcher, model={'head': {'norm_cfg': norm_cfg}, 'heads': [{'n': dict(norm_cfg)}]})
+    assert cfg.model.head.norm_cfg == {'type': norm, 'requires_grad': True}
+    assert cfg.model.heads[0].n.type == norm
+    assert cfg.env_cfg.dist_cfg.backend == backend
+    assert ('model_wrapper_cfg' in cfg) == (not cuda and launcher == 'pytorch')
+
+
+def test_workers_beyond_the_cores_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, 'cpu_count', lambda: 2)
+    cfg = fit(
+        train_dataloader={'num_workers': 8, 'persistent_workers': True},
+        val_dataloader={'num_workers': 1},
+        test_dataloader={'num_workers': 0, 'persistent_workers': True},
+    )
+    assert cfg.train_dataloader.num_workers == 2
+    assert cfg.val_dataloader.num_workers == 1
+    assert cfg.test_dataloader == {'num_workers': 0, 'persistent_workers': False}
+
+
+def test_types_are_replaced_at_any_depth() -> None:
+    node = {'type': 'A', 'list': [{'type': 'A'}, ({'x': {'type': 'A'}},)], 'name': 'A'}
+    replace_type(node, 'A', 'B')
+    assert node == {'type': 'B', 'list': [{'type': 'B'}, ({'x': {'type': 'B'}},)], 'name': 'A'}
+
+
+def test_labels_leave_a_pipeline_and_nothing_else_does() -> None:
+    load, pack = {'type': 'LoadImageFromFile'}, {'type': 'PackSegInputs'}
+    labels = ConfigDict(type='LoadAnnotations', reduce_zero_label=True)
+    flips = [{'type': 'RandomFlip', 'prob': 0.0}, {'type': 'RandomFlip', 'prob': 1.0}]
+    assert without_labels([load, labels, pack]) == [load, pack]
+    tta = {'type': 'TestTimeAug', 'transforms': [flips, [labels], [pack]]}
+    assert without_labels([load, tta]) == [
+        load,
+        {'type': 'TestTimeAug', 'transforms': [flips, [pack]]},
+    ]
+    assert tta['transforms'] == [flips, [labels], [pack]], 'the original stays as it is'
+
+
+def data_cfg(root: Path, **dataset: Any) -> Config:
+    prefix = {'img_path': 'images', 'seg_map_path': 'labels'}
+    loader = {'dataset': {'data_root': str(root), 'data_prefix': prefix, **dataset}}
+    return Config({'train_dataloader': loader, 'data_help': 'Get it at example.org'})
+
+
+def test_data_folders_must_exist_and_hold_something(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    cfg = data_cfg(Path('set'))
+    with pytest.raises(UserError, match='Get it at') as info:
+        check_data(cfg, ['train'])
+    assert f'{tmp_path}/set/images does not exist' in str(info.value)
+
+    (tmp_path / 'set/images').mkdir(parents=True)
+    with pytest.raises(UserError, match='is empty') as info:
+        check_data(cfg, ['train'])
+    assert f'{tmp_path}/set/images' in str(info.value)
+
+    (tmp_path / 'set/images/a.png').touch()
+    with pytest.raises(UserError, match=r'set/labels does not exist'):
+        check_data(cfg, ['train'])
+    (tmp_path / 'set/labels').mkdir()
+    (tmp_path / 'set/labels/a.png').touch()
+    check_data(cfg, ['train', 'val'])
+
+
+def test_a_missing_list_of_files_is_named_and_help_has_a_default(tmp_path: Path) -> None:
+    cfg = data_cfg(tmp_path, data_prefix={}, ann_file='splits/val.txt')
+    cfg.pop('data_help')
+    with pytest.raises(UserError, match=r'splits/val\.txt does not exist') as info:
+        check_data(cfg, ['train'])
+    assert 'train_dataloader.dataset.data_root' in str(info.value)
+    (tmp_path / 'splits').mkdir()
+    (tmp_path / 'splits/val.txt').touch()
+    check_data(cfg, ['train'])
+
+
+def test_the_launcher_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv('LOCAL_RANK', raising=False)
+    join_processes('none')
+    with pytest.raises(UserError, match=r'dist_train\.sh'):
+        join_processes('pytorch')
+
+
+def test_wrong_strides_and_classes_are_named() -> None:
+    from vit5_dense import SimplePyramid, ViT5
+
+    model = torch.nn.Module()
+    sizes = {'embed_dims': 32, 'depth': 1, 'num_heads': 2}
+    model.backbone = ViT5(arch=sizes, patch_size=8, out_indices=(0,))
+    model.neck = SimplePyramid(32)
+    with pytest.raises(UserError, match=r'model\.neck\.in_stride=8'):
+        check_strides(model)
+    model.neck = SimplePyramid(32, in_stride=8)
+    check_strides(model)
+
+    model.decode_head = torch.nn.Module()
+    model.decode_head.num_classes = 150
+    loader: Any = SimpleNamespace(dataset=SimpleNamespace(metainfo={'classes': ('a', 'b')}))
+    runner: Any = SimpleNamespace(model=model)
+    with pytest.raises(UserError, match=r'150.* 2 classes'):
+        check_classes(runner, loader)
+    model.decode_head.num_classes = 2
+    check_classes(runner, loader)
+
+
+def test_mistakes_end_in_one_line_and_status_2(capsys: pytest.CaptureFixture) -> None:
+    def fails() -> None:
+        raise UserError('wrong')
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    assert run_tool(fails) == 2
+    assert capsys.readouterr().err == 'error: wrong\n'
+    assert run_tool(interrupted) == 130
+    assert [run_tool(lambda value=value: value) for value in (0, 1, None, {'mIoU': 3.0})] == [
+        0,
+        1,
+        0,
+        0,
+    ]
+    with pytest.raises(ZeroDivisionError):  # our own faults keep their traceback
+        run_tool(lambda: 1 / 0)
+
+
+def test_detection_is_asked_for_its_framework(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(module, 'require_det', lambda: asked.append('det'))
+    monkeypatch.setattr(module, 'require_seg', lambda: asked.append('seg'))
+    for scope in ('mmdet', 'mmseg'):
+        module.require_framework(Config({'default_scope': scope}))
+    assert asked == ['det', 'seg']
