@@ -2,6 +2,9 @@
 PYTHON ?= python3
 DEMO = configs/upernet_vit5_ti_shapes.py
 RUN = .venv/bin/python
+# Threads that wait sleep instead of spinning: without it a second busy program on the machine slows
+# training by a factor of ten.
+export OMP_WAIT_POLICY ?= PASSIVE
 
 .PHONY: help demo test lint
 
@@ -15,7 +18,8 @@ demo:
 	@$(PYTHON) tools/bootstrap.py --level seg
 	@$(RUN) tools/make_shapes.py --out data/shapes
 	$(RUN) tools/train.py $(DEMO) --work-dir work_dirs/demo
-	$(RUN) tools/test.py $(DEMO) "$$(cat work_dirs/demo/last_checkpoint)"
+	$(RUN) tools/test.py $(DEMO) work_dirs/demo/last_checkpoint
+	@echo 'report picture: work_dirs/demo/report.png'
 
 test:
 	@$(PYTHON) tools/bootstrap.py --level full

@@ -76,6 +76,6 @@ setup(
         'seg': [*openmmlab('mmengine', 'mmcv', 'mmseg'), 'ftfy', 'regex'],
         # The compiled ops cannot be asked for here: `python -m vit5_dense` prints their line.
         'det': [*openmmlab('mmengine', 'mmcv', 'mmdet'), 'pycocotools'],
-        'test': ['pytest', 'ruff', 'mypy'],
+        'test': ['pytest', 'ruff', 'mypy', 'segmentation-models-pytorch'],
     },
 )

@@ -1,4 +1,4 @@
-# The demo: UperNet with ViT-5 tiny on the embedded scenes, from random weights, on a CPU in minutes.
+# The demo: UperNet with ViT-5 tiny on the embedded scenes, from random weights, in minutes.
 _base_ = [
     '_base_/models/upernet_vit5.py',
     '_base_/datasets/shapes_seg.py',

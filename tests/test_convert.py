@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-import oracle
 import pytest
 import torch
 from safetensors.torch import load_file
 
+import oracle
 from vit5_dense import ViT5
 from vit5_dense.checkpoint import load_pretrained
 from vit5_dense.checkpoint_io import CheckpointError, read_file, write_file

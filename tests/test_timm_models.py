@@ -67,14 +67,16 @@ def test_logits_are_the_reference_s(shared: Path, tmp_path: Path, size: str) -> 
 
 
 def test_features_only_gives_maps_at_stride_16() -> None:
-    model = timm.create_model('vit5_tiny_patch16_224', features_only=True, out_indices=(1, 3)).eval()
+    model = timm.create_model(
+        'vit5_tiny_patch16_224', features_only=True, out_indices=(1, 3)
+    ).eval()
     assert len(model.model.blocks) == 4  # what comes after the last map is pruned
     assert model.feature_info.reduction() == [16, 16]
     assert model.feature_info.channels() == [192, 192]
     with torch.no_grad():
         maps = model(torch.randn(1, 3, 40, 56))
     assert [tuple(m.shape) for m in maps] == [(1, 192, 3, 4)] * 2
-    assert all('head' not in name and 'norm.weight' != name for name, _ in model.named_parameters())
+    assert all('head' not in name and name != 'norm.weight' for name, _ in model.named_parameters())
 
 
 def test_tokens_and_special_tokens_agree_with_the_maps(model: ViT5Classifier) -> None:
@@ -128,7 +130,9 @@ def test_layer_decay_of_timm_finds_every_depth(model: ViT5Classifier) -> None:
         for param in group['params']:
             scales[names[id(param)]] = group['lr_scale']
             decays[names[id(param)]] = group['weight_decay']
-    assert scales['pos_embed'] == scales['patch_embed.proj.weight'] < scales['blocks.0.norm1.weight']
+    assert (
+        scales['pos_embed'] == scales['patch_embed.proj.weight'] < scales['blocks.0.norm1.weight']
+    )
     assert scales['blocks.0.norm1.weight'] * 4 == scales['blocks.2.norm1.weight']
     assert scales['head.weight'] == 1
     assert decays['cls_token'] == decays['pos_embed'] == decays['blocks.1.gamma_1'] == 0

@@ -23,10 +23,14 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument('src', help='any ViT-5 file: bare, official training file, or trained by us')
+    parser.add_argument(
+        'src', help='any ViT-5 file: bare, official training file, or trained by us'
+    )
     parser.add_argument('dst', help='.safetensors or .pth file to write')
     parser.add_argument('--no-ema', action='store_true', help='take model where model_ema is there')
-    parser.add_argument('--to-img-size', type=int, metavar='N', help='resample pos_embed to N pixels')
+    parser.add_argument(
+        '--to-img-size', type=int, metavar='N', help='resample pos_embed to N pixels'
+    )
     parser.add_argument('--dtype', choices=DTYPES, help='default: as in the file')
     parser.add_argument('--prefix', default='', help='put before every name, such as backbone.')
     parser.add_argument('--force', action='store_true', help='overwrite an existing file')

@@ -56,7 +56,7 @@ def find_pictures(patterns: Sequence[str]) -> list[Path]:
 
 
 def unique_names(files: Sequence[Path]) -> dict[Path, str]:
-    """A name for the results of each picture: its own, with as many parts of its path as it takes."""
+    """A name for the results of each picture: its own, and parts of its path where need be."""
     names = {path: path.stem for path in files}
     for depth in range(1, 1 + max(len(path.parts) for path in files)):
         taken = Counter(names.values())

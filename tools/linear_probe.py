@@ -72,7 +72,9 @@ def open_split(folder: Path, model: nn.Module) -> ImageFolder:
 
 
 @torch.no_grad()
-def extract(model: ViT5Classifier, data: ImageFolder, args: argparse.Namespace) -> tuple[Tensor, Tensor]:
+def extract(
+    model: ViT5Classifier, data: ImageFolder, args: argparse.Namespace
+) -> tuple[Tensor, Tensor]:
     """Features (N, C), fp32 on the CPU, and labels (N,) of all pictures."""
     loader = DataLoader(data, args.batch_size, num_workers=args.workers)
     features, labels = [], []

@@ -69,7 +69,9 @@ def build_config(args: argparse.Namespace) -> Config:
         if args.resume == 'latest' and not last.is_file():
             raise UserError(f'--resume: {last} does not exist, so there is nothing to go on from')
         cfg.resume = True
-        cfg.load_from = str(resolve_checkpoint(str(last) if args.resume == 'latest' else args.resume))
+        cfg.load_from = str(
+            resolve_checkpoint(str(last) if args.resume == 'latest' else args.resume)
+        )
     return cfg
 
 

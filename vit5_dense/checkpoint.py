@@ -1,4 +1,4 @@
-"""ViT-5 checkpoints: any published or trained file to the backbone's parameters, with an account."""
+"""Any published or trained ViT-5 file to the parameters of the backbone, with an account."""
 
 import math
 import re

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from .errors import UserError
 
-
 OLD_TORCH = (
     '. torch before 2.5 cannot read the arguments in an official training file safely: convert it '
     'with a newer torch, by tools/convert_checkpoint.py'

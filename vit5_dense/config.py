@@ -45,7 +45,11 @@ def tool_parser(description: str | None) -> argparse.ArgumentParser:
     )
     parser.add_argument('config', help='config file, or vit5_dense::NAME.py')
     parser.add_argument(
-        '--cfg-options', nargs='+', action=OptionsAction, metavar='KEY=VALUE', help='change the config'
+        '--cfg-options',
+        nargs='+',
+        action=OptionsAction,
+        metavar='KEY=VALUE',
+        help='change the config',
     )
     return parser
 
@@ -76,7 +80,9 @@ def load_config(path: str, options: dict[str, Any] | None = None) -> Config:
     except (KeyError, TypeError, IndexError, AttributeError) as error:
         raise UserError(f'--cfg-options does not fit {path}: {describe(error)}') from error
     if 'model' not in cfg:
-        raise UserError(f'config {path} has no model: name a leaf of configs/, not one of its bases')
+        raise UserError(
+            f'config {path} has no model: name a leaf of configs/, not one of its bases'
+        )
     return cfg
 
 
@@ -142,12 +148,13 @@ def check_strides(model: nn.Module) -> None:
     """
     for module in model.modules():
         backbone, neck = getattr(module, 'backbone', None), getattr(module, 'neck', None)
-        if isinstance(backbone, ViT5) and isinstance(neck, SimplePyramid):
-            if backbone.patch_size != neck.in_stride:
-                raise UserError(
-                    f'the backbone has stride {backbone.patch_size}, the neck was built for '
-                    f'{neck.in_stride}: set model.neck.in_stride={backbone.patch_size}'
-                )
+        if not (isinstance(backbone, ViT5) and isinstance(neck, SimplePyramid)):
+            continue
+        if backbone.patch_size != neck.in_stride:
+            raise UserError(
+                f'the backbone has stride {backbone.patch_size}, the neck was built for '
+                f'{neck.in_stride}: set model.neck.in_stride={backbone.patch_size}'
+            )
 
 
 def check_classes(runner: Runner, loader: DataLoader) -> None:
@@ -156,7 +163,9 @@ def check_classes(runner: Runner, loader: DataLoader) -> None:
     Raises:
         UserError: If they differ; with both numbers.
     """
-    classes = loader.dataset.metainfo.get('classes') if hasattr(loader.dataset, 'metainfo') else None
+    classes = (
+        loader.dataset.metainfo.get('classes') if hasattr(loader.dataset, 'metainfo') else None
+    )
     for name, module in runner.model.named_modules():
         is_head = name.endswith('decode_head') or 'auxiliary_head' in name
         number = getattr(module, 'num_classes', None)
@@ -170,8 +179,8 @@ def check_classes(runner: Runner, loader: DataLoader) -> None:
 def fit_machine(cfg: Config, launcher: str = 'none') -> None:
     """Make a config run where it is: without a GPU, in one process, with few cores.
 
-    Without a GPU or with one process SyncBN becomes BN, which has the same parameters. Without a GPU
-    processes talk through gloo. Workers beyond the cores of the machine are left out.
+    Without a GPU or with one process SyncBN becomes BN, which has the same parameters. Without a
+    GPU processes talk through gloo. Workers beyond the cores of the machine are left out.
 
     Args:
         cfg: Changed in place.
@@ -206,7 +215,9 @@ def join_processes(launcher: str) -> None:
     if launcher != 'pytorch':
         return
     if 'LOCAL_RANK' not in os.environ:
-        raise UserError('--launcher pytorch needs torchrun: use tools/dist_train.sh CONFIG PROCESSES')
+        raise UserError(
+            '--launcher pytorch needs torchrun: use tools/dist_train.sh CONFIG PROCESSES'
+        )
     if not torch.cuda.is_available():
         torch.distributed.init_process_group('gloo')
 
@@ -263,5 +274,7 @@ def check_data(cfg: Config, splits: Iterable[str]) -> None:
                 state = 'is empty' if empty else 'does not exist'
                 raise UserError(
                     f'{split} data: {path.absolute()} {state}. '
-                    + cfg.get('data_help', f'Set {split}_dataloader.dataset.data_root in the config')
+                    + cfg.get(
+                        'data_help', f'Set {split}_dataloader.dataset.data_root in the config'
+                    )
                 )

@@ -30,8 +30,8 @@ def config_path(name: str) -> str:
 def register_scheme() -> None:
     """Teach mmengine the scheme, in ``_base_`` and in ``mmengine.hub.get_config``.
 
-    mmengine resolves ``package::path`` for a fixed list of OpenMMLab's packages only, and sets their
-    registry scope, which an extension at the root registries does not have.
+    mmengine resolves ``package::path`` for a fixed list of OpenMMLab's packages only, and sets
+    their registry scope, which an extension at the root registries does not have.
     """
     of_base, of_hub = Config._get_cfg_path, hub._get_package_and_cfg_path
 

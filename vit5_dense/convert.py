@@ -75,7 +75,8 @@ def convert_file(
     if to_img_size is not None and to_img_size != sizes['pretrain_img_size']:
         if to_img_size < 1 or to_img_size % sizes['patch_size']:
             raise CheckpointError(
-                f'--to-img-size {to_img_size} is no multiple of the patch size {sizes["patch_size"]}'
+                f'--to-img-size {to_img_size} is no multiple of the patch size '
+                f'{sizes["patch_size"]}'
             )
         old = sizes['pretrain_img_size'] // sizes['patch_size']
         new = to_img_size // sizes['patch_size']

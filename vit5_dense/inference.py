@@ -72,7 +72,9 @@ class Segmenter:
         Returns:
             Class numbers, (H, W), int64.
         """
-        item = self.pipeline({'img': np.ascontiguousarray(picture[..., ::-1])})  # BGR as in training
+        item = self.pipeline(
+            {'img': np.ascontiguousarray(picture[..., ::-1])}
+        )  # BGR as in training
         batch = {'inputs': [item['inputs']], 'data_samples': [item['data_samples']]}
         return self.model.test_step(batch)[0].pred_sem_seg.data[0].cpu().numpy()
 

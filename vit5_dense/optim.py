@@ -11,12 +11,13 @@ from mmengine.optim import DefaultOptimWrapperConstructor, OptimWrapper
 from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS, OPTIM_WRAPPERS
 from torch import nn
 
+
 @OPTIM_WRAPPERS.register_module()
 class ViT5BF16OptimWrapper(OptimWrapper):
     """Mixed precision with bf16 autocast, on a GPU or a CPU, without loss scaling.
 
-    mmengine's ``AmpOptimWrapper`` refuses to work without a GPU. bf16 has the range of fp32, so that
-    gradients need no scaling.
+    mmengine's ``AmpOptimWrapper`` refuses to work without a GPU. bf16 has the range of fp32, so
+    that gradients need no scaling.
     """
 
     @contextmanager
@@ -39,13 +40,15 @@ class ViT5LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
     decay. Frozen parameters are left out.
 
     ``paramwise_cfg`` takes ``layer_decay_rate`` (1 by default) and ``custom_keys``, a dict of
-    ``{part of a name: dict(lr_mult=, decay_mult=)}``. Every key that a name contains multiplies what
-    the rules above gave; none cancels them.
+    ``{part of a name: dict(lr_mult=, decay_mult=)}``. Every key that a name contains multiplies
+    what the rules above gave; none cancels them.
 
     Raises:
-        ValueError: If ``paramwise_cfg`` has an unknown entry, ``layer_decay_rate`` is not in (0, 1],
-            a custom key matches no parameter, or the backbone cannot tell depths.
+        ValueError: If ``paramwise_cfg`` has an unknown entry, ``layer_decay_rate`` is not in
+            (0, 1], a custom key matches no parameter, or the backbone cannot tell depths.
     """
+
+    paramwise_cfg: dict[str, Any]
 
     def _validate_cfg(self) -> None:
         super()._validate_cfg()
@@ -57,7 +60,8 @@ class ViT5LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
         if unknown:
             raise ValueError(
                 f'paramwise_cfg has unknown entries {sorted(unknown)}: '
-                f'{type(self).__name__} takes layer_decay_rate and custom_keys of lr_mult, decay_mult'
+                f'{type(self).__name__} takes layer_decay_rate and custom_keys of lr_mult and '
+                'decay_mult'
             )
         if not 0 < self.paramwise_cfg['layer_decay_rate'] <= 1:
             raise ValueError(
@@ -70,7 +74,7 @@ class ViT5LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
         self, params: list[dict[str, Any]], module: nn.Module, prefix: str = '', **_: Any
     ) -> None:
         """Append one group for each pair of rate and decay to ``params`` and log them."""
-        backbone = getattr(module, 'backbone', None)
+        backbone: Any = getattr(module, 'backbone', None)
         if not hasattr(backbone, 'get_layer_depth'):
             raise ValueError(
                 f'{type(module).__name__}.backbone is a {type(backbone).__name__}, which has no '

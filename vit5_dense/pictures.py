@@ -40,7 +40,9 @@ def read_picture(path: Path) -> np.ndarray:
                 picture = Image.fromarray(high.clip(0, 255).astype(np.uint8))
             return np.asarray(picture.convert('RGB'))
     except Exception as error:  # decoders raise anything on a broken file
-        reason = 'no picture that Pillow knows' if isinstance(error, UnidentifiedImageError) else error
+        reason = (
+            'no picture that Pillow knows' if isinstance(error, UnidentifiedImageError) else error
+        )
         raise PictureError(f'{path} cannot be read: {reason}') from error
 
 

@@ -13,7 +13,7 @@ from .errors import UserError
 from .pictures import overlay
 
 matplotlib.use('agg')  # files only: works without a display
-import matplotlib.pyplot as plt  # noqa: E402
+import matplotlib.pyplot as plt
 
 SCORES = ('mIoU', 'mAcc', 'aAcc', 'coco/bbox_mAP', 'coco/segm_mAP')
 Curve = tuple[list[float], list[float]]

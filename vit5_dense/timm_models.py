@@ -1,6 +1,7 @@
 """ViT-5 as timm models: classifier, feature extractor, encoder of other libraries.
 
-Importing the package registers them: ``timm.create_model('vit5_base_patch16_224', pretrained=True)``.
+Importing the package registers them:
+``timm.create_model('vit5_base_patch16_224', pretrained=True)``.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -98,6 +99,7 @@ class ViT5Classifier(ViT5):
             for i in range(len(self.blocks))
         ]
         self.drop_rate = drop_rate
+        self.global_pool: str = global_pool
         self.reset_classifier(num_classes, global_pool)
 
     def reset_classifier(
@@ -189,9 +191,7 @@ class ViT5Classifier(ViT5):
                 continue
             tokens = self.norm(tokens) if norm else tokens
             spatial = self.to_map(tokens, grid) if output_fmt == 'NCHW' else layout.patches(tokens)
-            features.append(
-                (spatial, layout.specials(tokens)) if return_prefix_tokens else spatial
-            )
+            features.append((spatial, layout.specials(tokens)) if return_prefix_tokens else spatial)
         return features if intermediates_only else (self.norm(taps[-1]), features)
 
     def prune_intermediate_layers(

@@ -47,7 +47,7 @@ def test_fine_tuning_on_other_classes_keeps_the_backbone_and_lists_the_rest(
 
 
 def test_a_run_resumes_only_from_what_fits_whole() -> None:
-    with pytest.raises(CheckpointError, match='head.weight is'):
+    with pytest.raises(CheckpointError, match=r'head\.weight is'):
         load(Segmentor(150).state_dict(), resume=True)
 
 

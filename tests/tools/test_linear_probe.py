@@ -23,10 +23,10 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_separable_classes_are_separated(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    accuracy = call('linear_probe', 'vit5_tiny_patch16_224', folder, '--workers', 0, '--pool', 'avg')
+def test_separable_classes_are_separated(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    accuracy = call(
+        'linear_probe', 'vit5_tiny_patch16_224', folder, '--workers', 0, '--pool', 'avg'
+    )
     assert accuracy == 100
     assert 'top-1: 100.00 % of 8 pictures, 2 classes' in capsys.readouterr().out
 

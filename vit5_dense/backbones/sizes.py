@@ -1,6 +1,7 @@
 """Sizes of ViT-5, and the block numbers that its options name."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 ARCHS: dict[str, dict[str, int]] = {
     'ti': {'embed_dims': 192, 'depth': 12, 'num_heads': 3},
@@ -15,10 +16,14 @@ def resolve_arch(arch: str | dict[str, int]) -> dict[str, int]:
     """Width, depth and heads of a named or a described size, checked."""
     if isinstance(arch, str):
         if arch not in ARCHS:
-            raise ValueError(f'arch {arch!r} is unknown: choose one of {", ".join(ARCHS)} or a dict')
+            raise ValueError(
+                f'arch {arch!r} is unknown: choose one of {", ".join(ARCHS)} or a dict'
+            )
         return ARCHS[arch]
     if set(arch) != set(ARCHS['b']):
-        raise ValueError(f'arch needs exactly the keys {sorted(ARCHS["b"])}, but has {sorted(arch)}')
+        raise ValueError(
+            f'arch needs exactly the keys {sorted(ARCHS["b"])}, but has {sorted(arch)}'
+        )
     if min(arch.values()) < 1:
         raise ValueError(f'arch {arch} must have sizes of at least 1')
     if arch['embed_dims'] % (4 * arch['num_heads']):
@@ -41,6 +46,6 @@ def resolve_indices(name: str, indices: Sequence[int], depth: int) -> tuple[int,
     if isinstance(indices, int) or not all(-depth <= i < depth for i in indices):
         raise ValueError(f'{name} {indices!r} must be block numbers from {-depth} to {depth - 1}')
     resolved = tuple(i % depth for i in indices)
-    if any(a >= b for a, b in zip(resolved, resolved[1:], strict=False)):
+    if any(a >= b for a, b in pairwise(resolved)):
         raise ValueError(f'{name} {tuple(indices)} must be ascending block numbers, each once')
     return resolved

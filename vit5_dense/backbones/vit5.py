@@ -16,6 +16,7 @@ from ..checkpoint import load_pretrained
 from ..layers import Block, RMSNorm, TokenLayout, resample_pos_embed, token_rotation
 from .sizes import quarters, resolve_arch, resolve_indices
 
+
 @MODELS.register_module()
 class ViT5(BaseModule):
     """Plain vision transformer with RMSNorm, QK-norm, LayerScale, RoPE and register tokens.
@@ -99,13 +100,19 @@ class ViT5(BaseModule):
         if not 0 <= drop_path_rate < 1:
             raise ValueError(f'drop_path_rate {drop_path_rate} must be at least 0 and below 1')
         if rope_scaling not in ('interpolate', 'extrapolate'):
-            raise ValueError(f"rope_scaling {rope_scaling!r} must be 'interpolate' or 'extrapolate'")
+            raise ValueError(
+                f"rope_scaling {rope_scaling!r} must be 'interpolate' or 'extrapolate'"
+            )
         if window_size is not None and window_size < 1:
             raise ValueError(f'window_size {window_size} must be at least 1 patch, or None')
         if global_blocks and window_size is None:
-            raise ValueError(f'global_attn_indexes {global_blocks} have no effect without window_size')
+            raise ValueError(
+                f'global_attn_indexes {global_blocks} have no effect without window_size'
+            )
         if not -1 <= frozen_stages <= depth:
-            raise ValueError(f'frozen_stages {frozen_stages} must be -1 to {depth}, the blocks built')
+            raise ValueError(
+                f'frozen_stages {frozen_stages} must be -1 to {depth}, the blocks built'
+            )
 
         self.arch_name = f'vit5_{arch if isinstance(arch, str) else "custom"}'
         self.embed_dims = sizes['embed_dims']
@@ -153,16 +160,19 @@ class ViT5(BaseModule):
 
     def init_weights(self) -> None:
         """Load the file that ``init_cfg`` names; the constructor has initialised all else."""
-        if self.is_init:
+        if self._is_init:
             return
         if self.init_cfg:
-            if set(self.init_cfg) != {'type', 'checkpoint'} or self.init_cfg['type'] != 'Pretrained':
+            if (
+                set(self.init_cfg) != {'type', 'checkpoint'}
+                or self.init_cfg['type'] != 'Pretrained'
+            ):
                 raise ValueError(
                     "init_cfg must be None or dict(type='Pretrained', checkpoint=PATH_OR_URL), "
                     f'but is {self.init_cfg}'
                 )
             print_log(load_pretrained(self, self.init_cfg['checkpoint']), logger='current')
-        self.is_init = True
+        self._is_init = True
 
     def _frozen_modules(self) -> list[nn.Module]:
         if self.frozen_stages < 0:

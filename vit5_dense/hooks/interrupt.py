@@ -20,14 +20,15 @@ class ViT5InterruptHook(Hook):
 
     SIGINT (Ctrl-C) and SIGTERM (what schedulers send before they kill) are noted and acted on where
     weights, optimiser and schedule agree: after the iteration, or between two validation batches.
-    ``KeyboardInterrupt`` leaves the runner after the checkpoint is written; ``Runner.resume`` goes on
-    from it. A second signal, a second or more later, stops at once.
+    ``KeyboardInterrupt`` leaves the runner after the checkpoint is written; ``Runner.resume`` goes
+    on from it. A second signal, a second or more later, stops at once.
     """
 
     priority = 'LOWEST'  # after schedules have stepped and the regular checkpoint is written
 
     def __init__(self) -> None:
         self.interrupted = False
+        self._since = 0.0
 
     def before_train(self, runner: Runner) -> None:
         """Listen to the signals while training lasts."""
@@ -53,7 +54,7 @@ class ViT5InterruptHook(Hook):
             self.save_and_stop(runner, runner.iter)
 
     def _all_agree(self) -> bool:
-        """Whether to stop now. All processes stop after the same iteration, or the last would wait."""
+        """Whether to stop now: all processes after the same iteration, or some would wait."""
         if not is_distributed():
             return self.interrupted
         flag = torch.tensor(float(self.interrupted))
@@ -89,8 +90,8 @@ class ViT5InterruptHook(Hook):
 def train_until_interrupted(runner: Runner) -> None:
     """``runner.train()``, also where a signal to the whole process group ends the loading workers.
 
-    A process that waits for a batch then gets torch's error about its workers; weights, optimiser and
-    schedule agree at that moment, so the run is saved as after an iteration.
+    A process that waits for a batch then gets torch's error about its workers; weights, optimiser
+    and schedule agree at that moment, so the run is saved as after an iteration.
     """
     try:
         runner.train()

@@ -46,8 +46,8 @@ class ViT5PlainCheckpointHook(Hook):
 
     mmengine stores its message hub with numpy arrays and objects of its own, which makes every
     checkpoint unreadable to ``torch.load(weights_only=True)``. They are saved as tensors and
-    numbers, and restored when a run resumes. ``meta`` gets the version of this package and the sizes
-    of the backbone.
+    numbers, and restored when a run resumes. ``meta`` gets the version of this package and the
+    sizes of the backbone.
     """
 
     priority = 'LOWEST'  # after hooks that add to the checkpoint

@@ -38,7 +38,8 @@ class ViT5StrictLoadHook(Hook):
             )
         new = account.missing + account.misshapen
         print_log(
-            f'Fine-tuning from {runner._load_from}: {len(account.loaded)} of {len(wanted)} tensors. '
+            f'Fine-tuning from {runner._load_from}: {len(account.loaded)} of {len(wanted)} '
+            'tensors. '
             f'Newly initialised: {", ".join(new) or "none"}. '
             f'Not used: {", ".join(account.unknown) or "none"}',
             logger='current',

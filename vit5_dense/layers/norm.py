@@ -45,4 +45,5 @@ class RMSNorm(nn.Module):
         return rms_norm(x.float(), self.weight.float(), self.eps).to(x.dtype)
 
     def extra_repr(self) -> str:
+        """What ``print`` shows."""
         return f'{self.weight.numel()}, eps={self.eps}'

@@ -13,7 +13,7 @@ MODELS.register_module('ViT5LayerNorm2d', module=LayerNorm2d)
 
 
 def upsample(in_channels: int, steps: Sequence[int]) -> nn.Sequential:
-    """One learned 2x up-sampling for each of ``steps``, the channels after it; norm and GELU between."""
+    """One learned 2x up-sampling for each of ``steps``, its output channels."""
     layers: list[nn.Module] = []
     for channels in steps:
         if layers:
@@ -39,8 +39,8 @@ class SimplePyramid(BaseModule):
 
     Finer levels are learned 2x up-samplings (transposed convolutions), the level of the backbone's
     own stride passes as it is, coarser ones are 2x max-poolings that round sizes up, so that no
-    level is ever empty. Li et al., Exploring plain vision transformer backbones for object detection
-    (arXiv 2203.16527), build it from one map; BEiT's UperNet from one map per level.
+    level is ever empty. Li et al., Exploring plain vision transformer backbones for object
+    detection (arXiv 2203.16527), build it from one map; BEiT's UperNet from one map per level.
 
     Args:
         in_channels: Channels C of every map.

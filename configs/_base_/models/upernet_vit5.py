@@ -38,7 +38,7 @@ model = dict(
         align_corners=False,
         loss_decode=dict(type='CrossEntropyLoss', use_sigmoid=False, loss_weight=0.4),
     ),
-    train_cfg=dict(),
+    train_cfg={},
     # 341 = 2/3 of the window, as in BEiT's UperNet (426 of 640).
     test_cfg=dict(mode='slide', crop_size=(512, 512), stride=(341, 341)),
 )
