@@ -58,6 +58,8 @@ class ViT5(BaseModule):
         ValueError: If a value is out of range; the message holds it.
     """
 
+    _is_init: bool
+
     def __init__(
         self,
         arch: str | dict[str, int] = 'b',
