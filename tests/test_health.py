@@ -149,6 +149,13 @@ def test_missing_ops_stop_with_a_line_that_keeps_the_version(
     assert message.endswith('--no-cache-dir --force-reinstall --no-binary mmcv mmcv==2.1.0')
 
 
+def test_ops_are_not_compiled_for_a_torch_beyond_the_tested_one() -> None:
+    assert 'install torch==2.11.0 torchvision' in versions.compiled_ops_line({'torch': '2.14.1'})
+    for version in ('2.11.0+cu130', '2.9.1'):
+        line = versions.compiled_ops_line({'torch': version, 'onedl-mmcv': '2.3.6'})
+        assert line.startswith('python -m pip install setuptools==')
+
+
 def test_missing_mmseg_stops_with_the_install_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, 'installed_distributions', dict)
     monkeypatch.setitem(sys.modules, 'mmseg.apis', None)

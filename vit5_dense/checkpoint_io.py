@@ -54,7 +54,7 @@ def nothing(*_: object) -> None:
 
 def mmengine_types() -> list[Any]:
     """What mmengine's own training checkpoints hold beside tensors: numpy arrays and histories."""
-    core = np._core if hasattr(np, '_core') else np.core
+    core = np.core if np.__version__.startswith('1.') else np._core
     dtypes = [type(np.dtype(name)) for name in ('float32', 'float64', 'int64', 'uint32')]
     functions = [core.multiarray._reconstruct, core.multiarray.scalar, np.ndarray, np.dtype]
     types = [HistoryBuffer, *functions, *dtypes]

@@ -76,12 +76,20 @@ def compiled_ops_line(dists: dict[str, str]) -> str:
     """The line that builds mmcv with compiled ops against the torch that is installed.
 
     Without build isolation, because mmcv's build leaves the ops out where it does not find torch;
-    past pip's wheel cache, which does not tell whether a wheel has ops and for which torch.
+    past pip's wheel cache, which does not tell if a wheel has ops and for which torch. With the
+    tested torch where a newer one is installed: mmcv compiles as C++17, later torch needs C++20.
     """
     upstream = is_upstream(dists)
     mmcv = distribution_of('mmcv', upstream)
-    tools = install_line(('setuptools', 'wheel', 'ninja', 'packaging'), upstream)
+    tools = ['setuptools', 'wheel', 'ninja', 'packaging']
+    if _minor(dists.get('torch', '')) > _minor(tested_versions(upstream)['torch']):
+        tools = ['torch', 'torchvision', *tools]
     drop = f'{PIP} uninstall -y mmcv-lite && ' if 'mmcv-lite' in dists else ''
     flags = f'--no-build-isolation --no-deps --no-cache-dir --force-reinstall --no-binary {mmcv}'
     version = dists.get(mmcv) or tested_versions(upstream)[mmcv]
-    return f'{drop}{tools} && MMCV_WITH_OPS=1 {PIP} install {flags} {mmcv}=={version}'
+    build = f'MMCV_WITH_OPS=1 {PIP} install {flags} {mmcv}=={version}'
+    return f'{drop}{install_line(tools, upstream)} && {build}'
+
+
+def _minor(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r'\d+', version)[:2])
