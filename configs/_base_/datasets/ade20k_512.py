@@ -8,7 +8,7 @@ data_root = 'data/ade/ADEChallengeData2016'
 crop_size = (512, 512)
 train_pipeline = [
     dict(type='LoadImageFromFile'),
-    dict(type='LoadAnnotations', reduce_zero_label=True),
+    dict(type='LoadAnnotations'),
     dict(type='RandomResize', scale=(2048, 512), ratio_range=(0.5, 2.0), keep_ratio=True),
     dict(type='RandomCrop', crop_size=crop_size, cat_max_ratio=0.75),
     dict(type='RandomFlip', prob=0.5),
@@ -18,7 +18,7 @@ train_pipeline = [
 test_pipeline = [
     dict(type='LoadImageFromFile'),
     dict(type='Resize', scale=(2048, 512), keep_ratio=True),
-    dict(type='LoadAnnotations', reduce_zero_label=True),  # after Resize: labels keep their size
+    dict(type='LoadAnnotations'),  # after Resize: labels keep their size
     dict(type='PackSegInputs'),
 ]
 tta_model = dict(type='SegTTAModel')
@@ -33,7 +33,7 @@ tta_pipeline = [
                 for side in (256, 384, 512, 640, 768, 896)
             ],
             [dict(type='RandomFlip', prob=0.0), dict(type='RandomFlip', prob=1.0)],
-            [dict(type='LoadAnnotations', reduce_zero_label=True)],
+            [dict(type='LoadAnnotations')],
             [dict(type='PackSegInputs')],
         ],
     ),

@@ -16,14 +16,14 @@ metainfo = dict(
 crop_size = (128, 128)
 train_pipeline = [
     dict(type='LoadImageFromFile'),
-    dict(type='LoadAnnotations', reduce_zero_label=True),
+    dict(type='LoadAnnotations'),
     dict(type='RandomCrop', crop_size=crop_size),
     dict(type='RandomFlip', prob=0.5),
     dict(type='PackSegInputs'),
 ]
 test_pipeline = [
     dict(type='LoadImageFromFile'),
-    dict(type='LoadAnnotations', reduce_zero_label=True),
+    dict(type='LoadAnnotations'),
     dict(type='PackSegInputs'),
 ]
 tta_model = dict(type='SegTTAModel')
@@ -34,7 +34,7 @@ tta_pipeline = [
         transforms=[
             [dict(type='Resize', scale_factor=ratio, keep_ratio=True) for ratio in (1.0, 1.5)],
             [dict(type='RandomFlip', prob=0.0), dict(type='RandomFlip', prob=1.0)],
-            [dict(type='LoadAnnotations', reduce_zero_label=True)],
+            [dict(type='LoadAnnotations')],
             [dict(type='PackSegInputs')],
         ],
     ),
