@@ -59,7 +59,7 @@ def build_config(args: argparse.Namespace) -> Config:
     cfg.load_from, cfg.resume = None, False
     fit_machine(cfg, args.launcher)
     if args.tta:
-        if 'tta_model' not in cfg:
+        if not (cfg.get('tta_model') and cfg.get('tta_pipeline')):
             raise UserError(f'--tta: {args.config} has no tta_model and tta_pipeline')
         cfg.test_dataloader.dataset.pipeline = cfg.tta_pipeline
         cfg.model = ConfigDict(**cfg.tta_model, module=cfg.model)

@@ -83,9 +83,9 @@ def main(argv: Sequence[str] | None = None) -> dict[str, float]:
     """
     args = parse_args(argv)
     cfg = build_config(args)
-    make_folder(cfg.work_dir)
     require_framework(cfg)
     check_data(cfg, ('train', 'val'))
+    make_folder(cfg.work_dir)
     join_processes(args.launcher)
     runner = build_runner(cfg, train=True)
     try:

@@ -1,11 +1,15 @@
 """Mean IoU that says over how many classes it was averaged, and keeps every class's figures."""
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from mmengine.logging import print_log
 from mmseg.evaluation import IoUMetric
 from mmseg.registry import METRICS
+
+from .pictures import save_labels
 
 
 @METRICS.register_module()
@@ -20,11 +24,26 @@ class ClassIoUMetric(IoUMetric):
             Acc, in per cent, None where undefined.
     """
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # Written here, since IoUMetric's own writing fails on pictures one pixel wide and knows
+        # 256 classes only.
+        self._folder, self.output_dir = self.output_dir, None
+
+    def process(self, data_batch: dict, data_samples: Sequence[dict]) -> None:
+        """Collect one batch, and write its label maps if ``output_dir`` is set."""
+        super().process(data_batch, data_samples)
+        for sample in data_samples if self._folder else ():
+            labels = sample['pred_sem_seg']['data'][0].cpu().numpy()  # (H, W)
+            path = Path(self._folder, f'{Path(sample["img_path"]).stem}.png')
+            offset = int(sample.get('reduce_zero_label', False))
+            save_labels(path, labels, len(self.dataset_meta['classes']), offset)
+
     def compute_metrics(self, results: list) -> dict[str, Any]:
         """Metrics of ``IoUMetric``, with ``classes_averaged`` added."""
-        metrics = super().compute_metrics(results)
         if self.format_only:
-            return metrics
+            return {}
+        metrics = super().compute_metrics(results)
         areas = (sum(column) for column in zip(*results, strict=True))
         values = self.total_area_to_metrics(*areas, self.metrics, self.nan_to_num, self.beta)
         columns = {name: column for name, column in values.items() if np.ndim(column)}

@@ -114,6 +114,19 @@ def with_legend(
     return np.asarray(canvas)
 
 
+def save_labels(path: Path, labels: np.ndarray, num_classes: int, offset: int = 0) -> None:
+    """Write a label map as PNG, with 8 bits a pixel, or 16 for more than 256 values.
+
+    Args:
+        path: The file.
+        labels: Class numbers, (H, W).
+        num_classes: Number of classes.
+        offset: Added to class numbers: 1 where files count classes from 1.
+    """
+    dtype = np.uint8 if num_classes + offset <= 256 else np.uint16
+    Image.fromarray((labels + offset).astype(dtype)).save(path)
+
+
 def save_result(
     out: Path,
     name: str,
@@ -134,11 +147,10 @@ def save_result(
         classes: Name of each class.
         palette: RGB colour of each class.
         opacity: Share of the colour in the overlay, 0 to 1.
-        label_offset: Added to class numbers in the label file. Beyond 255 it has 16 bits.
+        label_offset: Added to class numbers in the label file.
     """
-    stored = labels + label_offset
-    dtype = np.uint8 if len(classes) + label_offset <= 256 else np.uint16
     shown = with_legend(overlay(picture, labels, palette, opacity), labels, classes, palette)
-    for folder, image in (('overlays', shown), ('labels', stored.astype(dtype))):
+    for folder in ('overlays', 'labels'):
         (out / folder).mkdir(parents=True, exist_ok=True)
-        Image.fromarray(image).save(out / folder / f'{name}.png')
+    Image.fromarray(shown).save(out / 'overlays' / f'{name}.png')
+    save_labels(out / 'labels' / f'{name}.png', labels, len(classes), label_offset)
