@@ -19,8 +19,8 @@ from torch import Tensor
 from .errors import UserError
 
 OLD_TORCH = (
-    '. torch before 2.5 cannot read the arguments in an official training file safely: convert it '
-    'with a newer torch, by tools/convert_checkpoint.py'
+    '. torch before 2.5 cannot read it safely beside the weights: use a newer torch, there convert '
+    'the file by tools/convert_checkpoint.py or tools/publish_checkpoint.py'
 )
 
 
@@ -96,11 +96,15 @@ def read_file(path: Path, types: Sequence[Any] = ()) -> Mapping[str, Any]:
     except CheckpointError:
         raise
     except Exception as error:  # a damaged file makes the readers raise anything
-        found = re.search(r'GLOBAL (\S+)', str(error))
+        found = re.search(r'(?:GLOBAL|Unsupported class) (\S+)', str(error))
         if found:
+            known = found[1] in (
+                'argparse.Namespace',
+                'mmengine.logging.history_buffer.HistoryBuffer',
+            )
             raise CheckpointError(
                 f'{path} holds {found[1]}, which is code and not weights: it is not loaded'
-                + (OLD_TORCH if found[1] == 'argparse.Namespace' else '')
+                + (OLD_TORCH if known else '')
             ) from error
         raise CheckpointError(f'{path} is broken or cut short: replace it') from error
     if not isinstance(content, Mapping):
