@@ -19,7 +19,7 @@ from torch import Tensor
 from .errors import UserError
 
 OLD_TORCH = (
-    '. torch before 2.5 cannot read it safely beside the weights: use a newer torch, there convert '
+    '. torch before 2.5 can allow nothing beside the weights: with a newer torch, convert '
     'the file by tools/convert_checkpoint.py or tools/publish_checkpoint.py'
 )
 
@@ -98,13 +98,9 @@ def read_file(path: Path, types: Sequence[Any] = ()) -> Mapping[str, Any]:
     except Exception as error:  # a damaged file makes the readers raise anything
         found = re.search(r'(?:GLOBAL|Unsupported class) (\S+)', str(error))
         if found:
-            known = found[1] in (
-                'argparse.Namespace',
-                'mmengine.logging.history_buffer.HistoryBuffer',
-            )
             raise CheckpointError(
                 f'{path} holds {found[1]}, which is code and not weights: it is not loaded'
-                + (OLD_TORCH if known else '')
+                + ('' if hasattr(torch.serialization, 'safe_globals') else OLD_TORCH)
             ) from error
         raise CheckpointError(f'{path} is broken or cut short: replace it') from error
     if not isinstance(content, Mapping):
