@@ -3,20 +3,21 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from mmengine.config import ConfigDict
-from mmengine.logging import HistoryBuffer
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.testing import assert_close
 
 from tiny import TINY, Make
 from vit5_dense import ViT5
-from vit5_dense.checkpoint import CheckpointError, convert, load_pretrained, load_trained
+from vit5_dense.checkpoint import CheckpointError, convert, load_pretrained
 
 State = dict[str, Tensor]
+#: torch before 2.5 reads nothing but tensors and plain containers
+new_torch = pytest.mark.skipif(
+    not hasattr(torch.serialization, 'safe_globals'), reason='needs torch 2.5'
+)
 RESNET = {'conv1.weight': torch.ones(2), 'layer1.0.bn1.running_mean': torch.ones(2)}
 
 
@@ -63,7 +64,7 @@ def test_every_wrapper_and_prefix_loads_whole(
     state = random_state(model)
     content = {prefix + key: value for key, value in official(state).items()}
     if wrapper:
-        content = {wrapper: content, 'epoch': 3, 'args': argparse.Namespace(lr=1.0)}
+        content = {wrapper: content, 'epoch': 3, 'optimizer': {'state': {}}}
     said = load_pretrained(model, save(tmp_path / 'file.pth', content))
     assert_holds(model, state)
     total = len(state)
@@ -104,6 +105,15 @@ def test_the_norm_is_loaded_where_it_is_built(make_vit5: Make, tmp_path: Path) -
     assert_holds(model, state)
 
 
+@new_torch
+def test_the_arguments_of_an_official_run_do_no_harm(make_vit5: Make, tmp_path: Path) -> None:
+    model = make_vit5()
+    content = {'model': random_state(model), 'args': argparse.Namespace(lr=1.0)}
+    load_pretrained(model, save(tmp_path / 'file.pth', content))
+    assert_holds(model, content['model'])
+
+
+@new_torch
 def test_model_ema_wins_and_is_named(make_vit5: Make, shared: Path) -> None:
     file = shared / 'reference' / 'official_training_checkpoint.pth'
     if not file.is_file():
@@ -206,86 +216,3 @@ def test_official_keys_and_shapes_fit_every_published_size(shared: Path) -> None
         assert set(fitting) == set(model.state_dict())
         checked += 1
     assert checked == len(published)
-
-
-def segmentor_cfg(checkpoint: str | None, classes: int = 3) -> dict[str, Any]:
-    init = {'type': 'Pretrained', 'checkpoint': checkpoint} if checkpoint else None
-    backbone = {'type': 'ViT5', 'arch': TINY, 'pretrain_img_size': 64, 'out_indices': (0, 1, 2)}
-    head = {'type': 'FCNHead', 'in_channels': 32, 'channels': 8, 'num_convs': 1}
-    return {
-        'type': 'EncoderDecoder',
-        'backbone': {**backbone, 'init_cfg': init},
-        'decode_head': {**head, 'num_classes': classes, 'norm_cfg': {'type': 'BN'}},
-        'train_cfg': {},
-        'test_cfg': {'mode': 'whole'},
-    }
-
-
-def build(cfg: dict[str, Any]) -> nn.Module:
-    registry = pytest.importorskip('mmseg.registry')
-    pytest.importorskip('mmseg.models')
-    return registry.MODELS.build(ConfigDict(cfg))
-
-
-def test_loaded_weights_survive_the_initialisation_of_a_segmentor(
-    make_vit5: Make, tmp_path: Path
-) -> None:
-    state = random_state(make_vit5())
-    model = build(segmentor_cfg(save(tmp_path / 'file.pth', state)))
-    model.init_weights()
-    assert_holds(model.backbone, state)
-    model.init_weights()
-    assert_holds(model.backbone, state)
-
-
-def test_init_cfg_is_the_only_way_to_name_a_file() -> None:
-    build(segmentor_cfg(None)).init_weights()  # offline
-    with pytest.raises(TypeError, match='pretrained'):
-        build(segmentor_cfg(None) | {'pretrained': 'file.pth'})
-
-
-def test_a_trained_model_loads_whole_with_its_meta(tmp_path: Path) -> None:
-    model = build(segmentor_cfg(None))
-    state = random_state(model)
-    # as mmengine stores it: numpy numbers and its own objects
-    hub = {
-        'log_scalars': {'loss': HistoryBuffer([1.0, 2.0], [1, 1])},
-        'x': np.float64(3),
-        'y': np.ones(2),
-    }
-    content = {
-        'state_dict': state,
-        'meta': {'dataset_meta': {'classes': ('a',)}},
-        'message_hub': hub,
-    }
-    file = Path(save(tmp_path / 'iter_1.pth', content))
-    assert load_trained(model, file)['dataset_meta']['classes'] == ('a',)
-    assert_holds(model, state)
-
-    wrapped = nn.Module()
-    wrapped.module = build(segmentor_cfg(None))
-    load_trained(wrapped, file)
-    assert_holds(wrapped.module, state)
-
-    assert load_trained(model, Path(save(tmp_path / 'bare.pth', state))) == {}
-
-
-def test_a_model_of_other_classes_is_refused(tmp_path: Path) -> None:
-    file = Path(save(tmp_path / 'f.pth', {'state_dict': random_state(build(segmentor_cfg(None)))}))
-    with pytest.raises(CheckpointError) as info:
-        load_trained(build(segmentor_cfg(None, classes=150)), file)
-    message = str(info.value)
-    assert str(file) in message
-    assert 'decode_head.conv_seg.weight is (3, 8, 1, 1), wanted (150, 8, 1, 1)' in message
-
-
-@pytest.mark.parametrize('fault', ['missing', 'unknown'])
-def test_a_trained_model_with_a_key_too_few_or_many_is_refused(tmp_path: Path, fault: str) -> None:
-    model = build(segmentor_cfg(None))
-    state = random_state(model)
-    if fault == 'missing':
-        del state['decode_head.conv_seg.bias']
-    else:
-        state['neck.weight'] = torch.ones(2)
-    with pytest.raises(CheckpointError, match=f'{fault}: '):
-        load_trained(model, Path(save(tmp_path / 'file.pth', {'state_dict': state})))

@@ -1,3 +1,4 @@
+import argparse
 import http.server
 import os
 import pickle
@@ -51,6 +52,17 @@ def test_code_in_a_file_is_refused_and_not_run(
     assert not marker.exists()
     torch.load(file, weights_only=False)
     assert marker.exists(), 'the file would have done harm'
+
+
+def test_an_old_torch_is_named_where_it_cannot_read_an_official_file(
+    make_vit5: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(torch.serialization, 'safe_globals', raising=False)
+    file = tmp_path / 'official.pth'
+    torch.save({'model': make_vit5().state_dict(), 'args': argparse.Namespace(lr=1.0)}, file)
+    message = refusal(make_vit5(), file)
+    assert 'argparse.Namespace' in message
+    assert 'torch before 2.5' in message
 
 
 def write_broken(folder: Path) -> Iterator[Path]:

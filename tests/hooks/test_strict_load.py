@@ -1,64 +1,81 @@
-"""What ``load_from`` and ``resume`` do with a file that does not fit."""
-
-from types import SimpleNamespace
+from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
 
-from vit5_dense import ViT5StrictLoadHook
-from vit5_dense.checkpoint import CheckpointError
+from tiny_run import Run, call, exit_code, trained, write_config
 
-
-class Segmentor(nn.Module):
-    """A backbone and a head of some number of classes."""
-
-    def __init__(self, classes: int) -> None:
-        super().__init__()
-        self.backbone = nn.Linear(4, 4)
-        self.head = nn.Linear(4, classes)
+ONE = 'train_cfg.update(max_iters=1, val_interval=1)\n'
 
 
-def load(state: dict[str, torch.Tensor], resume: bool, log: list[str] | None = None) -> dict:
-    """Run the hook on a checkpoint for a segmentor of 3 classes; returns what is left to load."""
-    runner = SimpleNamespace(model=Segmentor(3), _resume=resume, _load_from='a.pth')
-    checkpoint = {'state_dict': dict(state)}
-    ViT5StrictLoadHook().after_load_checkpoint(runner, checkpoint)
-    return checkpoint['state_dict']
+@pytest.fixture
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return trained(tmp_path_factory)
 
 
-def test_a_file_that_fits_is_left_alone() -> None:
-    state = Segmentor(3).state_dict()
-    assert load(state, resume=True).keys() == state.keys()
+def test_a_run_starts_from_a_whole_model(run: Run, tmp_path: Path) -> None:
+    config = write_config(tmp_path, run.data, ONE)
+    call('train', config, '--work-dir', tmp_path, '--cfg-options', f'load_from={run.checkpoint}')
+    before = torch.load(run.checkpoint, weights_only=True)['state_dict']
+    after = torch.load(tmp_path / 'iter_1.pth', weights_only=True)['state_dict']
+    name = 'backbone.blocks.1.mlp.fc2.weight'
+    torch.testing.assert_close(after[name], before[name], rtol=0, atol=1e-3)  # one small step
 
 
-def test_fine_tuning_on_other_classes_keeps_the_backbone_and_lists_the_rest(
-    monkeypatch: pytest.MonkeyPatch,
+def test_what_is_new_in_fine_tuning_is_listed(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    lines: list[str] = []
-    monkeypatch.setattr(
-        'vit5_dense.hooks.strict_load.print_log', lambda text, logger: lines.append(text)
-    )
-    left = load(Segmentor(150).state_dict(), resume=False)
-    assert set(left) == {'backbone.weight', 'backbone.bias'}
-    assert len(lines) == 1
-    assert '2 of 4 tensors' in lines[0]
-    assert 'head.weight is (150, 4), wanted (3, 4)' in lines[0]
+    state = torch.load(run.checkpoint, weights_only=True)['state_dict']
+    name = 'decode_head.conv_seg.weight'
+    state[name] = torch.zeros(3, *state[name].shape[1:])
+    state['decode_head.gone'] = torch.zeros(2)
+    torch.save({'state_dict': state}, tmp_path / 'other.pth')
+    config = write_config(tmp_path, run.data, ONE)
+    options = ['--cfg-options', f'load_from={tmp_path}/other.pth']
+    call('train', config, '--work-dir', tmp_path, *options)
+    text = capsys.readouterr().out
+    (log,) = tmp_path.glob('*/*.log')
+    line = next(line for line in (text + log.read_text()).splitlines() if 'Fine-tuning' in line)
+    assert f'{len(state) - 2} of {len(state) - 1} tensors' in line
+    assert name in line.split('Not used')[0]
+    assert 'decode_head.gone' in line.split('Not used')[1]
 
 
-def test_a_run_resumes_only_from_what_fits_whole() -> None:
-    with pytest.raises(CheckpointError, match=r'head\.weight is'):
-        load(Segmentor(150).state_dict(), resume=True)
-
-
-@pytest.mark.parametrize('fault', ['missing', 'misshapen', 'unknown'])
-def test_fine_tuning_needs_the_whole_backbone(fault: str) -> None:
-    state = Segmentor(3).state_dict()
+@pytest.mark.parametrize('fault', ['missing', 'misshapen'])
+def test_a_backbone_that_does_not_fit_whole_is_refused(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture, fault: str
+) -> None:
+    state = torch.load(run.checkpoint, weights_only=True)['state_dict']
+    name = 'backbone.blocks.1.mlp.fc2.weight'
     if fault == 'missing':
-        del state['backbone.bias']
-    elif fault == 'misshapen':
-        state['backbone.bias'] = torch.zeros(5)
+        del state[name]
     else:
-        state['backbone.blocks.7'] = torch.zeros(5)
-    with pytest.raises(CheckpointError, match=f'{fault}: backbone'):
-        load(state, resume=False)
+        state[name] = torch.zeros(7, 128)
+    torch.save({'state_dict': state}, tmp_path / 'other.pth')
+    config = write_config(tmp_path, run.data, ONE)
+    options = ['--cfg-options', f'load_from={tmp_path}/other.pth']
+    assert exit_code('train', config, '--work-dir', tmp_path, *options) == 2
+    assert name in capsys.readouterr().err
+
+
+def test_a_bare_vit5_is_sent_to_where_it_belongs(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    state = torch.load(run.checkpoint, weights_only=True)['state_dict']
+    bare = {k.removeprefix('backbone.'): v for k, v in state.items() if k.startswith('backbone.')}
+    torch.save({'model': bare}, tmp_path / 'vit5.pth')
+    config = write_config(tmp_path, run.data, ONE)
+    options = ['--cfg-options', f'load_from={tmp_path}/vit5.pth']
+    assert exit_code('train', config, '--work-dir', tmp_path, *options) == 2
+    assert 'init_cfg' in capsys.readouterr().err
+
+
+def test_a_run_resumes_only_from_its_own_model(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    content = torch.load(run.checkpoint, weights_only=True)
+    del content['state_dict']['auxiliary_head.conv_seg.bias']
+    torch.save(content, tmp_path / 'other.pth')
+    argv = [run.config, '--work-dir', tmp_path, '--resume', tmp_path / 'other.pth']
+    assert exit_code('train', *argv) == 2
+    assert 'missing: auxiliary_head.conv_seg.bias' in capsys.readouterr().err

@@ -1,0 +1,103 @@
+"""Two gloo processes on the CPU, through the shell scripts that users start."""
+
+import json
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+
+from tiny_run import ENV, REPO, Run, call, trained, write_config
+
+TIMEOUT = 300  # s; a deadlock would wait forever
+
+
+@pytest.fixture
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return trained(tmp_path_factory)
+
+
+def launch(script: str, *argv: object) -> str:
+    """Output of a script with two processes, which must end well."""
+    with socket.socket() as free:
+        free.bind(('127.0.0.1', 0))
+        port = free.getsockname()[1]
+    result = subprocess.run(
+        ['bash', str(REPO / 'tools' / script), *map(str, argv)],
+        check=False,
+        cwd='/',
+        env={**ENV, 'PORT': str(port)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=TIMEOUT,
+    )
+    assert result.returncode == 0, result.stdout[-4000:]
+    return result.stdout
+
+
+def test_two_processes_train_and_validate(run: Run, tmp_path: Path) -> None:
+    """With recomputed blocks, of which DDP must not lose a gradient, and SyncBN without a GPU."""
+    extra = "model['backbone'].update(with_cp=True)\ntrain_cfg.update(max_iters=2)\n"
+    config = write_config(tmp_path, run.data, extra)
+    output = launch('dist_train.sh', config, 2, '--work-dir', tmp_path / 'work')
+    assert output.count('report: ') == 1, 'one process reports'
+    assert (tmp_path / 'work' / 'report.png').is_file()
+    checkpoint = tmp_path / 'work' / 'iter_2.pth'
+    state = torch.load(checkpoint, weights_only=True)
+    assert {int(s['step']) for s in state['optimizer']['state'].values()} == {2}
+    assert not any(key.startswith('module.') for key in state['state_dict'])
+    (scalars,) = (tmp_path / 'work').glob('*/vis_data/scalars.json')
+    rows = [json.loads(line) for line in scalars.read_text().splitlines()]
+    assert [row['step'] for row in rows if 'mIoU' in row] == [2]
+    # the same checkpoint scores the same in one process: 3 pictures are no equal shares
+    alone = call('test', config, checkpoint, '--work-dir', tmp_path / 'alone')
+    assert [row['mIoU'] for row in rows if 'mIoU' in row] == [
+        pytest.approx(alone['mIoU'], abs=0.01)
+    ]
+
+
+def test_two_processes_test_as_one_does(run: Run, tmp_path: Path) -> None:
+    out = tmp_path / 'two.json'
+    output = launch(
+        'dist_test.sh', run.config, run.checkpoint, 2, '--work-dir', tmp_path, '--out', out
+    )
+    call('test', run.config, run.checkpoint, '--work-dir', tmp_path, '--out', tmp_path / 'one.json')
+    assert json.loads(out.read_text()) == json.loads((tmp_path / 'one.json').read_text())
+    assert output.count('mIoU: ') - output.count('  mIoU: ') == 1, 'one process reports'
+
+
+@pytest.mark.parametrize('script', ['dist_train.sh', 'dist_test.sh', 'slurm_train.sh'])
+def test_a_script_without_arguments_says_how_it_is_used(script: str) -> None:
+    result = subprocess.run(
+        ['bash', str(REPO / 'tools' / script)],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 2
+    assert f'Usage: tools/{script} ' in result.stderr
+    assert '#' not in result.stderr
+
+
+def test_slurm_is_asked_for_the_right_machines(tmp_path: Path) -> None:
+    srun = tmp_path / 'srun'
+    srun.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    srun.chmod(0o755)
+    result = subprocess.run(
+        ['bash', str(REPO / 'tools' / 'slurm_train.sh'), 'part', 'job', 'config.py', '--amp'],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={
+            **ENV,
+            'PATH': f'{tmp_path}:{ENV["PATH"]}',
+            'GPUS': '4',
+            'SRUN_ARGS': '--exclusive --x',
+        },
+    )
+    words = result.stdout.split('\n')
+    for word in ('--ntasks=4', '--ntasks-per-node=4', '--gres=gpu:4', '--exclusive', '--x'):
+        assert word in words
+    assert words[-5:-1] == ['config.py', '--launcher', 'slurm', '--amp']

@@ -1,0 +1,198 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tiny_run import Run, exit_code, load_tool, trained
+from vit5_dense.config import load_config
+from vit5_dense.inference import Segmenter
+from vit5_dense.pictures import read_picture
+
+Infer = Callable[..., int]
+
+
+@pytest.fixture(scope='module')
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return trained(tmp_path_factory)
+
+
+@pytest.fixture
+def infer(run: Run, tmp_path: Path) -> Infer:
+    """The exit code for some pictures; results go to ``tmp_path/out``."""
+
+    def call(*pictures: object, options: tuple[object, ...] = ()) -> int:
+        argv = [run.config, run.checkpoint, *pictures, '--out', tmp_path / 'out', *options]
+        return exit_code('infer', *argv)
+
+    return call
+
+
+def save(path: Path, height: int = 20, width: int = 30, mode: str = 'RGB') -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    noise = np.random.default_rng(0).integers(0, 255, (height, width, 3), np.uint8)
+    Image.fromarray(noise).convert(mode).save(path)
+    return path
+
+
+def results(folder: Path, kind: str = 'labels') -> list[str]:
+    return sorted(path.name for path in (folder / 'out' / kind).iterdir())
+
+
+def test_files_folders_and_globs_are_all_segmented_once(infer: Infer, tmp_path: Path) -> None:
+    single = save(tmp_path / 'a.png')
+    save(tmp_path / 'folder' / 'b.JPG')
+    save(tmp_path / 'folder' / 'c.tif')
+    (tmp_path / 'folder' / 'notes.txt').write_text('no picture, passed over')
+    save(tmp_path / 'more' / 'd1.png')
+    save(tmp_path / 'more' / 'e1.png')
+    code = infer(single, single, tmp_path / 'folder', tmp_path / 'more' / 'd*.png')
+    assert code == 0
+    assert results(tmp_path) == ['a.png', 'b.png', 'c.png', 'd1.png']
+    assert results(tmp_path, 'overlays') == results(tmp_path)
+
+
+def test_label_files_hold_what_the_model_sees(infer: Infer, run: Run, tmp_path: Path) -> None:
+    path = run.data / 'images' / 'val' / '000001.png'
+    assert infer(path) == 0
+    picture = read_picture(path)
+    expected = Segmenter(load_config(str(run.config)), run.checkpoint)(picture)
+    assert len(np.unique(expected)) > 1
+    labels = Image.open(tmp_path / 'out' / 'labels' / '000001.png')
+    assert labels.mode == 'L'
+    np.testing.assert_array_equal(np.asarray(labels), expected + 1)  # 0 is unlabelled in this set
+    overlay = Image.open(tmp_path / 'out' / 'overlays' / '000001.png')
+    assert overlay.size[0] > picture.shape[1], 'a legend beside it'
+    shown = np.asarray(overlay)[: picture.shape[0], : picture.shape[1]]
+    assert (shown != picture).any()
+
+
+def test_opacity_0_shows_the_picture(infer: Infer, tmp_path: Path) -> None:
+    path = save(tmp_path / 'a.png')
+    assert infer(path, options=('--opacity', 0)) == 0
+    shown = np.asarray(Image.open(tmp_path / 'out' / 'overlays' / 'a.png'))
+    np.testing.assert_array_equal(shown[:20, :30], read_picture(path))
+
+
+@pytest.mark.parametrize(('height', 'width'), [(1, 1), (17, 3), (1, 50)])
+def test_tiny_pictures_work(infer: Infer, tmp_path: Path, height: int, width: int) -> None:
+    assert infer(save(tmp_path / 'a.png', height, width)) == 0
+    assert Image.open(tmp_path / 'out' / 'labels' / 'a.png').size == (width, height)
+
+
+@pytest.mark.parametrize('mode', ['L', 'LA', 'RGBA', 'P', '1', 'CMYK', 'I;16'])
+def test_pictures_of_any_mode_work(infer: Infer, tmp_path: Path, mode: str) -> None:
+    path = tmp_path / 'a.tif'
+    if mode == 'I;16':
+        Image.fromarray(np.full((20, 30), 4000, np.uint16)).save(path)
+    else:
+        save(path, mode=mode)
+    assert infer(path) == 0
+    assert Image.open(tmp_path / 'out' / 'labels' / 'a.png').size == (30, 20)
+
+
+def test_a_turned_photo_gets_labels_as_a_person_sees_it(infer: Infer, tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.new('RGB', (40, 20)).save(tmp_path / 'a.jpg', exif=exif)
+    assert infer(tmp_path / 'a.jpg') == 0
+    assert Image.open(tmp_path / 'out' / 'labels' / 'a.png').size == (20, 40)
+
+
+def test_unreadable_pictures_are_named_and_the_others_go_on(
+    infer: Infer, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    save(tmp_path / 'in' / 'a.png')
+    whole = save(tmp_path / 'in' / 'b.png', 200, 200).read_bytes()
+    (tmp_path / 'in' / 'b.png').write_bytes(whole[:5000])
+    (tmp_path / 'in' / 'c.jpg').write_text('hello')
+    save(tmp_path / 'in' / 'd.png')
+    assert infer(tmp_path / 'in') == 1
+    captured = capsys.readouterr()
+    assert results(tmp_path) == ['a.png', 'd.png']
+    errors = [line for line in captured.err.splitlines() if line.startswith('error: ')]
+    assert len(errors) == 2
+    assert 'b.png cannot be read' in errors[0]
+    assert 'c.jpg cannot be read' in errors[1]
+    assert '2 of 4 pictures' in captured.out
+    assert 'Traceback' not in captured.err
+
+
+def test_pictures_of_one_name_keep_results_of_their_own(infer: Infer, tmp_path: Path) -> None:
+    sizes = {'x/a.png': 10, 'x/a.jpg': 11, 'y/a.png': 12, 'y/b.png': 13}
+    for name, height in sizes.items():
+        save(tmp_path / name, height)
+    assert infer(tmp_path / 'x', tmp_path / 'y') == 0
+    heights = {Image.open(p).size[1] for p in (tmp_path / 'out' / 'labels').iterdir()}
+    assert heights == set(sizes.values())
+    assert 'b.png' in results(tmp_path)
+
+
+def test_names_take_as_much_of_the_path_as_they_need() -> None:
+    tool: Any = load_tool('infer')
+    paths = [Path(p) for p in ('/r/x/a.png', '/r/y/a.png', '/r/y/a.jpg', '/r/y/b.png')]
+    names = tool.unique_names(paths)
+    assert len(set(names.values())) == 4
+    assert names[paths[3]] == 'b'
+    assert all('/' not in name for name in names.values())
+
+
+@pytest.mark.parametrize(
+    ('options', 'part'),
+    [
+        (('--opacity', '1.5'), '--opacity 1.5'),
+        (('--opacity', '-1'), '--opacity -1'),
+        (('--device', 'nope'), 'nope'),
+        (('--device', 'cuda:77'), 'cuda:77'),
+    ],
+)
+def test_wrong_options_are_refused(
+    infer: Infer,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture,
+    options: tuple[str, ...],
+    part: str,
+) -> None:
+    assert infer(save(tmp_path / 'a.png'), options=options) == 2
+    error = capsys.readouterr().err
+    assert error.startswith('error: ')
+    assert part in error
+
+
+def test_patterns_without_a_picture_are_refused(
+    infer: Infer, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    (tmp_path / 'empty').mkdir()
+    for pattern in (tmp_path / 'empty', tmp_path / 'none*.png', tmp_path / 'no.png'):
+        assert infer(pattern) == 2
+        assert str(pattern) in capsys.readouterr().err
+    assert not (tmp_path / 'out').exists()
+
+
+def test_a_wrong_checkpoint_or_place_is_refused(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    picture = save(tmp_path / 'a.png')
+    page = tmp_path / 'page.pth'
+    page.write_text('<html>')
+    assert exit_code('infer', run.config, page, picture, '--out', tmp_path / 'out') == 2
+    assert str(page) in capsys.readouterr().err
+    assert exit_code('infer', run.config, run.checkpoint, picture, '--out', page) == 2
+    assert str(page) in capsys.readouterr().err
+
+
+def test_every_nasty_picture_is_segmented_or_named(
+    infer: Infer, shared: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    folder = shared / 'data' / 'nasty_images'
+    if not folder.is_dir():
+        pytest.skip(f'no {folder}')
+    assert infer(folder) == 1
+    errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith('error: ')]
+    broken = ['mmcv_uint16-5channel.tif', 'test_3_bands_float32.tif']
+    broken += ['truncated_image.png', 'truncated_jpeg.jpg']
+    assert sorted(next(name for name in broken if name in line) for line in errors) == broken
+    pictures = {p.name for p in folder.iterdir() if p.suffix != '.csv'}
+    assert len(results(tmp_path)) == len(pictures) - len(broken)
