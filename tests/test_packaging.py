@@ -120,7 +120,8 @@ print(get_config('vit5_dense::{LEAVES[0]}').filename)
 def requirements(source: Path, tmp_path: Path) -> Callable[..., dict[str, list[str]]]:
     """Requirements by extra ('' for the core) in an environment with the given distributions.
 
-    As pip does it: built by the environment's interpreter with a PYTHONPATH for setuptools only.
+    As pip does it: built by the environment's interpreter, with a PYTHONPATH that brings setuptools
+    and hides site-packages.
     """
 
     def read(*installed: str) -> dict[str, list[str]]:
@@ -137,6 +138,8 @@ def requirements(source: Path, tmp_path: Path) -> Callable[..., dict[str, list[s
         for path in Path(setuptools.__file__).parents[1].glob('*'):
             if path.name.startswith(('setuptools', 'pkg_resources', '_distutils_hack')):
                 (only_setuptools / path.name).symlink_to(path)
+        hide = f'import sys; sys.path[:] = [path for path in sys.path if path != {str(site)!r}]'
+        (only_setuptools / 'sitecustomize.py').write_text(hide)
         interpreter = str(environment / 'bin' / 'python')
         arguments = ('setup.py', '-q', 'egg_info', '--egg-base', str(tmp_path))
         overlay = str(only_setuptools)

@@ -106,12 +106,11 @@ def install_packages(env: Environment, level: str) -> None:
     stamp = env.stamp_of('packages', key)
     if set(EXTRAS[level]) <= set(stamp.get('extras', ())):
         return
-    extras = sorted({*EXTRAS[level], *stamp.get('extras', ())})
     free = shutil.disk_usage(env.folder).free / 1e9
     if not stamp and free < ROOM_GB:
         print(f'note: this takes up to {ROOM_GB} GB, and {env.folder} has {free:.1f} GB free')
-    env.pip('packages', 'install', '-e', f'.[{",".join(extras)}]')
-    env.stamp('packages', key, env.distributions(), extras=extras)
+    env.pip('packages', 'install', '-e', f'.[{",".join(EXTRAS[level])}]')
+    env.stamp('packages', key, env.distributions(), extras=EXTRAS[level])
 
 
 def wheel_cache() -> Path:

@@ -11,7 +11,6 @@ from typing import Any
 import mmengine.dist
 import numpy as np
 import torch
-from mmengine.logging import HistoryBuffer
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -48,18 +47,24 @@ def allow(types: Sequence[Any]) -> AbstractContextManager[None]:
     return safe_globals(list(types)) if safe_globals else nullcontext()
 
 
-def nothing(*_: object) -> None:
-    """Stands in for a function that a file names and that must not be called."""
+class Inert:
+    """Stands in for what a file names beside weights: takes anything, does nothing."""
+
+    def __init__(self, *_: object) -> None:
+        pass
 
 
 def mmengine_types() -> list[Any]:
-    """What mmengine's own training checkpoints hold beside tensors: numpy arrays and histories."""
+    """What mmengine's own training checkpoints hold beside tensors: numpy arrays and histories.
+
+    Histories come back inert: they name functions, and restoring one changes those of its class.
+    """
     core = np.core if np.__version__.startswith('1.') else np._core
     dtypes = [type(np.dtype(name)) for name in ('float32', 'float64', 'int64', 'uint32')]
-    functions = [core.multiarray._reconstruct, core.multiarray.scalar, np.ndarray, np.dtype]
-    types = [HistoryBuffer, *functions, *dtypes]
-    if hasattr(torch.serialization, 'get_unsafe_globals_in_checkpoint'):  # torch 2.6 renames
-        types.append((nothing, 'builtins.getattr'))  # histories name their methods through it
+    types = [core.multiarray._reconstruct, core.multiarray.scalar, np.ndarray, np.dtype, *dtypes]
+    if hasattr(torch.serialization, 'get_unsafe_globals_in_checkpoint'):  # torch 2.6 can rename
+        names = ('builtins.getattr', 'mmengine.logging.history_buffer.HistoryBuffer')
+        types += [(Inert, name) for name in names]
     return types
 
 

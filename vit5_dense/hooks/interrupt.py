@@ -4,6 +4,7 @@ import signal
 import time
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import torch
 from mmengine.dist import all_reduce, is_distributed
@@ -12,6 +13,10 @@ from mmengine.registry import HOOKS
 from mmengine.runner import Runner
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def ignore(number: int, frame: FrameType | None) -> None:
+    """A signal handler that does nothing."""
 
 
 @HOOKS.register_module()
@@ -32,11 +37,17 @@ class ViT5InterruptHook(Hook):
 
     def before_train(self, runner: Runner) -> None:
         """Listen to the signals while training lasts."""
-        self._previous = {s: signal.signal(s, self._note) for s in SIGNALS}
-        # A signal to the whole process group ends the loading workers too, sometimes before we hear
-        # of it. torch raises on that from its handler in the middle of an iteration; without it the
-        # loader still notices dead workers, within seconds, when it waits for them.
-        self._previous[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda *_: None)
+        self._previous: dict[int, Any] = {s: signal.signal(s, self._note) for s in SIGNALS}
+
+    def before_train_iter(self, runner: Runner, *args: object, **kwargs: object) -> None:
+        """Take SIGCHLD from torch, which listens to it since the first batch was asked for.
+
+        A signal to the whole process group ends the loading workers too, sometimes before we hear of
+        it. torch raises on that in the middle of an iteration; without it the loader still notices
+        dead workers, within seconds, when it waits for them.
+        """
+        if signal.getsignal(signal.SIGCHLD) is not ignore:
+            self._previous[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, ignore)
 
     def after_train(self, runner: Runner) -> None:
         """Give the signals back to whoever had them."""
