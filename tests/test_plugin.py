@@ -108,7 +108,7 @@ NO_OPS = """
 import sys
 class NoOps:
     def find_spec(self, name, path=None, target=None):
-        if name in ('mmcv.ops', 'mmcv._ext'):
+        if name in ('mmcv.ops', 'mmcv._ext', 'mmdet'):  # mmseg imports mmdet where it is
             raise ModuleNotFoundError(f'{name}: no compiled ops', name=name)
 sys.meta_path.insert(0, NoOps())
 """
