@@ -5,6 +5,7 @@ from pathlib import Path
 from mmengine.config import Config
 from mmengine.hub import hub
 
+from . import health
 from .errors import UserError
 
 SCHEME = 'vit5_dense::'
@@ -42,7 +43,12 @@ def register_scheme() -> None:
 
     def package_and_path(cfg_path: str) -> tuple[str, str]:
         if cfg_path.startswith(SCHEME):
-            return 'vit5_dense', f'{FOLDER.name}/{Path(config_path(cfg_path)).relative_to(FOLDER)}'
+            # Of a module mmengine takes the folder it lies in; of the distribution of an editable
+            # install it would take site-packages.
+            return (
+                health.__name__,
+                f'{FOLDER.name}/{Path(config_path(cfg_path)).relative_to(FOLDER)}',
+            )
         return of_hub(cfg_path)
 
     Config._get_cfg_path = staticmethod(base_path)

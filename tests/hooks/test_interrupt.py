@@ -154,7 +154,7 @@ def test_a_real_run_is_interrupted_and_goes_on(tmp_path: Path, data: Path, numbe
         output = process.communicate(timeout=60)[0]
     finally:
         process.kill()
-    assert process.returncode == 130, output[:3000] + " ... " + output[-3000:]
+    assert process.returncode == 130, output[:3000] + ' ... ' + output[-3000:]
     assert 'Traceback' not in output
     assert 'go on with the same command and --resume' in output
     done = saved(tmp_path / 'work')[1]['meta']['iter']
