@@ -59,7 +59,7 @@ def mmengine_types() -> list[Any]:
 
     Histories come back inert: they name functions, and restoring one changes those of its class.
     """
-    core = np.core if np.__version__.startswith('1.') else np._core
+    core: Any = getattr(np, 'core' if np.__version__.startswith('1.') else '_core')
     dtypes = [type(np.dtype(name)) for name in ('float32', 'float64', 'int64', 'uint32')]
     types = [core.multiarray._reconstruct, core.multiarray.scalar, np.ndarray, np.dtype, *dtypes]
     if hasattr(torch.serialization, 'get_unsafe_globals_in_checkpoint'):  # torch 2.6 can rename

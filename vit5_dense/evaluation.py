@@ -24,6 +24,8 @@ class ClassIoUMetric(IoUMetric):
             Acc, in per cent, None where undefined.
     """
 
+    output_dir: str | None
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         # Written here, since IoUMetric's own writing fails on pictures one pixel wide and knows

@@ -42,8 +42,8 @@ class ViT5InterruptHook(Hook):
     def before_train_iter(self, runner: Runner, *args: object, **kwargs: object) -> None:
         """Take SIGCHLD from torch, which listens to it since the first batch was asked for.
 
-        A signal to the whole process group ends the loading workers too, sometimes before we hear of
-        it. torch raises on that in the middle of an iteration; without it the loader still notices
+        A signal to the whole process group ends the loading workers too, sometimes before we hear
+        of it. torch raises on that in the middle of an iteration; without it the loader still notices
         dead workers, within seconds, when it waits for them.
         """
         if signal.getsignal(signal.SIGCHLD) is not ignore:
