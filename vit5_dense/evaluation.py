@@ -35,7 +35,9 @@ class ClassIoUMetric(IoUMetric):
     def process(self, data_batch: dict, data_samples: Sequence[dict]) -> None:
         """Collect one batch, and write its label maps if ``output_dir`` is set."""
         super().process(data_batch, data_samples)
-        for sample in data_samples if self._folder else ():
+        if self._folder is None:
+            return
+        for sample in data_samples:
             labels = sample['pred_sem_seg']['data'][0].cpu().numpy()  # (H, W)
             path = Path(self._folder, f'{Path(sample["img_path"]).stem}.png')
             offset = int(sample.get('reduce_zero_label', False))

@@ -43,8 +43,8 @@ class ViT5InterruptHook(Hook):
         """Take SIGCHLD from torch, which listens to it since the first batch was asked for.
 
         A signal to the whole process group ends the loading workers too, sometimes before we hear
-        of it. torch raises on that in the middle of an iteration; without it the loader still notices
-        dead workers, within seconds, when it waits for them.
+        of it. torch raises on that in the middle of an iteration; without it the loader still
+        notices dead workers, within seconds, when it waits for them.
         """
         if signal.getsignal(signal.SIGCHLD) is not ignore:
             self._previous[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, ignore)
