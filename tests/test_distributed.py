@@ -7,8 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.multiprocessing
+from mmengine.model import BaseModel
+from torch import nn
 
+from tiny import TINY
 from tiny_run import ENV, REPO, Run, call, trained, write_config
+from vit5_dense import ViT5
 
 TIMEOUT = 300  # s; a deadlock would wait forever
 
@@ -101,3 +106,42 @@ def test_slurm_is_asked_for_the_right_machines(tmp_path: Path) -> None:
     for word in ('--ntasks=4', '--ntasks-per-node=4', '--gres=gpu:4', '--exclusive', '--x'):
         assert word in words
     assert words[-5:-1] == ['config.py', '--launcher', 'slurm', '--amp']
+
+
+class Model(BaseModel):
+    """A model with the backbone inside, as a segmentor has it."""
+
+    def __init__(self, checkpoint: str) -> None:
+        super().__init__()
+        init_cfg = {'type': 'Pretrained', 'checkpoint': checkpoint}
+        self.backbone = ViT5(TINY, 64, out_indices=(2,), frozen_stages=0, init_cfg=init_cfg)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.backbone(inputs)[0]
+
+
+def load_in_one_rank(rank: int, folder: str) -> None:
+    """Load the file twice in a process with a random state of its own, wrap in DDP, save."""
+    torch.distributed.init_process_group(
+        'gloo', init_method=f'file://{folder}/meeting', rank=rank, world_size=2
+    )
+    torch.manual_seed(rank)
+    model = Model(f'{folder}/file.pth')
+    model.init_weights()
+    model.init_weights()
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    ddp = nn.parallel.DistributedDataParallel(model)
+    torch.save({'before': before, 'after': ddp.module.state_dict()}, f'{folder}/rank{rank}.pth')
+    torch.distributed.destroy_process_group()
+
+
+def test_every_rank_loads_the_weights_of_the_file(tmp_path: Path) -> None:
+    weights = ViT5(TINY, 64, out_indices=(2,)).state_dict()
+    torch.save(weights, tmp_path / 'file.pth')
+    torch.multiprocessing.spawn(load_in_one_rank, (str(tmp_path),), nprocs=2)
+    for rank in range(2):
+        saved = torch.load(tmp_path / f'rank{rank}.pth', weights_only=True)
+        for state in saved.values():
+            assert set(state) == {f'backbone.{key}' for key in weights}
+            for key, value in weights.items():
+                torch.testing.assert_close(state[f'backbone.{key}'], value, rtol=0, atol=0)

@@ -16,20 +16,21 @@ from timm.models._manipulate import adapt_input_conv
 from torch import Tensor, nn
 
 from .backbones import ViT5
-from .backbones.sizes import ARCHS
+from .backbones.sizes import ARCHS, LONG_NAMES
 from .checkpoint import check_grid, convert, unwrap
 from .checkpoint_io import CheckpointError, download, read_file
 from .layers import TokenLayout
 
 HUB = 'https://huggingface.co/FengWang3211/ViT-5/resolve/main'
-# Size in timm's words -> ours, image sizes, those that are published.
-VARIANTS = {
-    'tiny': ('ti', (224,), ()),
-    'small': ('s', (224,), (224,)),
-    'base': ('b', (224, 384), (224, 384)),
-    'large': ('l', (224, 384), (224, 384)),
-    'xlarge': ('xl', (224,), ()),
+# Our name of a size -> picture sizes, and those that are published.
+SIDES: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
+    'ti': ((224,), ()),
+    's': ((224,), (224,)),
+    'b': ((224, 384), (224, 384)),
+    'l': ((224, 384), (224, 384)),
+    'xl': ((224,), ()),
 }
+VARIANTS = {LONG_NAMES[arch]: (arch, *sides) for arch, sides in SIDES.items()}
 NAMES = [f'vit5_{size}_patch16_{side}' for size in VARIANTS for side in VARIANTS[size][1]]
 default_cfgs = {
     f'vit5_{size}_patch16_{side}': {

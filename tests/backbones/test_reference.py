@@ -92,6 +92,25 @@ def test_final_norm_and_logits(
     torch.testing.assert_close(logits, reference[f'{case}.logits'], atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize(('picture', 'case', 'scaling'), CASES)
+def test_a_file_named_by_init_cfg_gives_the_reference_s_tokens(
+    reference: dict[str, Tensor], tmp_path: Path, picture: str, case: str, scaling: str
+) -> None:
+    state = {name[6:]: value for name, value in reference.items() if name.startswith('state.')}
+    torch.save({'model': state, 'epoch': 1}, tmp_path / 'official.pth')
+    model = ViT5(
+        arch={'embed_dims': 32, 'depth': 3, 'num_heads': 2},
+        pretrain_img_size=64,
+        out_indices=(2,),
+        rope_scaling=scaling,
+        init_cfg={'type': 'Pretrained', 'checkpoint': str(tmp_path / 'official.pth')},
+    ).eval()
+    model.init_weights()
+    with torch.no_grad():
+        tokens, _ = model.forward_tokens(reference[f'{picture}.image'])
+    torch.testing.assert_close(tokens[0], reference[f'{case}.tokens.block2'], atol=1e-5, rtol=0)
+
+
 @pytest.mark.parametrize(('picture', 'side'), [('img96', 6), ('img128', 8)])
 def test_resampled_position_embedding(
     reference: dict[str, Tensor], picture: str, side: int

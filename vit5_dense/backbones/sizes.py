@@ -11,6 +11,9 @@ ARCHS: dict[str, dict[str, int]] = {
     'xl': {'embed_dims': 1152, 'depth': 28, 'num_heads': 16},
 }
 
+# The names in published files and at timm.
+LONG_NAMES = {'ti': 'tiny', 's': 'small', 'b': 'base', 'l': 'large', 'xl': 'xlarge'}
+
 
 def resolve_arch(arch: str | dict[str, int]) -> dict[str, int]:
     """Width, depth and heads of a named or a described size, checked."""
