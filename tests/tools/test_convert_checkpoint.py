@@ -1,11 +1,13 @@
 """tools/convert_checkpoint.py and tools/publish_checkpoint.py."""
 
 import hashlib
+import os
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors import safe_open
+from safetensors.torch import save_file
 
 from tiny_run import call, exit_code, make_run
 from vit5_dense import ViT5
@@ -45,14 +47,76 @@ def test_nothing_is_overwritten_without_force(
     assert torch.load(dst, weights_only=True)['meta']['source'] == 'bare.pth'
 
 
-@pytest.mark.parametrize('content', [b'', b'<!DOCTYPE html>', b'PK\x03\x04 cut short'])
-def test_a_wrong_file_leaves_nothing_behind(
-    tmp_path: Path, content: bytes, capsys: pytest.CaptureFixture[str]
+class Harmful:
+    """Writes a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = str(path)
+
+    def __reduce__(self) -> tuple:
+        return os.mkdir, (self.path,)
+
+
+def wrong_file(kind: str, folder: Path) -> Path:
+    """A file that somebody may take for a ViT-5 checkpoint."""
+    path = folder / 'wrong.pth'
+    good = ViT5(ARCH, 64, out_indices=(1,)).state_dict()
+    if kind == 'empty':
+        path.write_bytes(b'')
+    elif kind == 'web page':
+        path.write_text('<!DOCTYPE html><html>Not found</html>')
+    elif kind == 'text':
+        path.write_text('version https://git-lfs.github.com/spec/v1')
+    elif kind.startswith('truncated'):
+        save_file(good, path) if kind.endswith('safetensors') else torch.save(good, path)
+        path.write_bytes(path.read_bytes()[:-1000])
+    elif kind == 'harmful':
+        torch.save({'model': good, 'extra': Harmful(folder / 'harm')}, path)
+    else:
+        content = {
+            'resnet': {'conv1.weight': torch.ones(2), 'layer1.0.bn1.weight': torch.ones(2)},
+            'dinov2': {
+                **{key: good[key] for key in ('cls_token', 'pos_embed')},
+                'blocks.0.ls1.gamma': torch.ones(32),
+                'mask_token': torch.ones(1, 32),
+            },
+            'list': [1, 2],
+            'no tensors': {'epoch': 3},
+            'row for CLS': {**good, 'pos_embed': torch.zeros(1, 17, 32)},
+            'a block too few': {k: v for k, v in good.items() if 'blocks.0.mlp' not in k},
+            'an unknown key': {**good, 'blocks.0.adapter.weight': torch.ones(2)},
+        }[kind]
+        torch.save(content, path)
+    return path
+
+
+@pytest.mark.parametrize(
+    'kind',
+    [
+        'empty',
+        'web page',
+        'text',
+        'truncated',
+        'truncated safetensors',
+        'harmful',
+        'resnet',
+        'dinov2',
+        'list',
+        'no tensors',
+        'row for CLS',
+        'a block too few',
+        'an unknown key',
+    ],
+)
+def test_a_wrong_file_is_named_and_leaves_nothing_behind(
+    tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / 'wrong.pth').write_bytes(content)
-    assert exit_code('convert_checkpoint', tmp_path / 'wrong.pth', tmp_path / 'out.pth') == 2
-    assert [path.name for path in tmp_path.iterdir()] == ['wrong.pth']
-    assert len(capsys.readouterr().err.splitlines()) == 1
+    path = wrong_file(kind, tmp_path)
+    assert exit_code('convert_checkpoint', path, tmp_path / 'out.pth') == 2
+    assert [file.name for file in tmp_path.iterdir()] == ['wrong.pth']
+    lines = capsys.readouterr().err.splitlines()
+    assert str(path) in lines[0]
+    assert len(lines) <= 20
 
 
 def test_another_suffix_is_refused(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
