@@ -1,6 +1,8 @@
 """Two gloo processes on the CPU, through the shell scripts that users start."""
 
 import json
+import os
+import signal
 import socket
 import subprocess
 from pathlib import Path
@@ -12,7 +14,7 @@ from mmengine.model import BaseModel
 from torch import nn
 
 from tiny import TINY
-from tiny_run import ENV, REPO, Run, call, trained, write_config
+from tiny_run import ENV, REPO, Run, call, follow, trained, write_config
 from vit5_dense import ViT5
 
 TIMEOUT = 300  # s; a deadlock would wait forever
@@ -23,23 +25,37 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return trained(tmp_path_factory)
 
 
-def launch(script: str, *argv: object) -> str:
-    """Output of a script with two processes, which must end well."""
+def start(script: str, *argv: object) -> subprocess.Popen:
+    """A script in a process group of its own; stdout and stderr come back as one text."""
     with socket.socket() as free:
         free.bind(('127.0.0.1', 0))
         port = free.getsockname()[1]
-    result = subprocess.run(
+    return subprocess.Popen(
         ['bash', str(REPO / 'tools' / script), *map(str, argv)],
-        check=False,
         cwd='/',
         env={**ENV, 'PORT': str(port)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=TIMEOUT,
+        start_new_session=True,
     )
-    assert result.returncode == 0, result.stdout[-4000:]
-    return result.stdout
+
+
+def finish(process: subprocess.Popen) -> str:
+    """The output up to the end, which must come in time."""
+    try:
+        return process.communicate(timeout=TIMEOUT)[0]
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def launch(script: str, *argv: object) -> str:
+    """Output of a script that must end well."""
+    process = start(script, *argv)
+    output = finish(process)
+    assert process.returncode == 0, output[-4000:]
+    return output
 
 
 def test_two_processes_train_and_validate(run: Run, tmp_path: Path) -> None:
@@ -61,6 +77,21 @@ def test_two_processes_train_and_validate(run: Run, tmp_path: Path) -> None:
     assert [row['mIoU'] for row in rows if 'mIoU' in row] == [
         pytest.approx(alone['mIoU'], abs=0.01)
     ]
+
+
+def test_interrupted_processes_stop_after_the_same_iteration(run: Run, tmp_path: Path) -> None:
+    """The one that hears of it later must not wait for the other."""
+    extra = 'train_cfg.update(max_iters=400, val_interval=400)\n'
+    config = write_config(tmp_path, run.data, extra)
+    process = start('dist_train.sh', config, 2, '--work-dir', tmp_path / 'work')
+    follow(process, r'Iter\(train\) \[ *3/400\]')
+    os.killpg(process.pid, signal.SIGTERM)
+    output = finish(process)
+    assert output.count('go on with the same command and --resume') == 2, output[-4000:]
+    last = Path((tmp_path / 'work' / 'last_checkpoint').read_text())
+    done = torch.load(last, weights_only=True)['meta']['iter']
+    assert last.name == f'iter_{done}.pth'
+    assert 3 <= done < 400
 
 
 def test_two_processes_test_as_one_does(run: Run, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import functools
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -112,6 +113,16 @@ def start(tool: str, *argv: object, cwd: Path | str = '/', **options: Any) -> su
         text=True,
         **options,
     )
+
+
+def follow(process: subprocess.Popen, pattern: str) -> str:
+    """Read the log up to the line that matches."""
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if re.search(pattern, line):
+            return ''.join(lines)
+    raise AssertionError('the run ended early:\n' + ''.join(lines[-30:]))
 
 
 def write_config(folder: Path, data: Path, extra: str = '', name: str = 'tiny') -> Path:

@@ -48,7 +48,8 @@ def find_pictures(patterns: Sequence[str]) -> list[Path]:
         if path.is_dir():
             files = sorted(p for p in path.iterdir() if p.suffix.lower() in SUFFIXES)
         else:
-            files = [path] if path.is_file() else [Path(p) for p in sorted(glob.glob(pattern))]
+            files = [path] if path.is_file() else sorted(map(Path, glob.glob(pattern)))
+            files = [file for file in files if file.is_file()]
         if not files:
             raise UserError(f'{pattern} matches no picture ({", ".join(SUFFIXES)})')
         found.update(dict.fromkeys(files))
@@ -63,7 +64,9 @@ def unique_names(files: Sequence[Path]) -> dict[Path, str]:
         if max(taken.values()) == 1:
             break
         names = {
-            path: name if taken[name] == 1 else '_'.join(path.parts[-depth:])
+            path: name
+            if taken[name] == 1
+            else '_'.join(path.relative_to(path.anchor).parts[-depth:])
             for path, name in names.items()
         }
     return names

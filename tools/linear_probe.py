@@ -55,6 +55,8 @@ def build_model(args: argparse.Namespace) -> ViT5Classifier:
         args.checkpoint = args.checkpoint or (backbone.get('init_cfg') or {}).get('checkpoint')
     if args.checkpoint:
         model.load_pretrained(args.checkpoint)
+    elif not args.pretrained:
+        print('note: random weights, since neither --checkpoint nor --pretrained is given')
     return model.to(args.device).eval()
 
 
@@ -117,7 +119,7 @@ def main(argv: Sequence[str] | None = None) -> float:
     if train.classes != val.classes:
         raise UserError(f'train has the classes {train.classes}, val has {val.classes}')
     features, labels = extract(model, train, args)
-    mean, std = features.mean(0), features.std(0).clamp(min=1e-6)
+    mean, std = features.mean(0), features.std(0, correction=0).clamp(min=1e-6)
     classifier = fit((features - mean) / std, labels, len(train.classes), args.decay)
     features, labels = extract(model, val, args)
     with torch.inference_mode():

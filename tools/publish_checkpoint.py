@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from vit5_dense.checkpoint_io import mmengine_types, read_file, resolve_checkpoint
+from vit5_dense.checkpoint_io import read_file, resolve_checkpoint
 from vit5_dense.errors import UserError, make_folder, run_tool
 from vit5_dense.hooks.plain_checkpoint import to_plain
 
@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> str:
     if dst.suffix != '.pth':
         raise UserError(f'{dst} must end in .pth')
     src = resolve_checkpoint(args.src)
-    content = read_file(src, mmengine_types())
+    content = read_file(src)
     if 'state_dict' not in content:
         raise UserError(f'{src} has no state_dict: it is no checkpoint of a training run')
     meta = to_plain(dict(content.get('meta') or {}))

@@ -7,24 +7,18 @@ Examples:
 
 import argparse
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from mmengine.config import Config, ConfigDict
+from torch.utils.data import Dataset
 
 from vit5_dense.checkpoint import load_trained
 from vit5_dense.checkpoint_io import resolve_checkpoint
-from vit5_dense.config import (
-    LAUNCHERS,
-    build_runner,
-    check_data,
-    fit_machine,
-    join_processes,
-    load_config,
-    require_framework,
-    tool_parser,
-    without_labels,
+from vit5_dense.building import build_runner, check_data, require_framework
+from vit5_dense.config import LAUNCHERS, fit_machine, join_processes, load_config, reading, tool_parser, without_labels
 )
 from vit5_dense.errors import UserError, make_folder, run_tool
 
@@ -80,10 +74,27 @@ def build_config(args: argparse.Namespace) -> Config:
         dataset = cfg.test_dataloader.dataset
         dataset.pipeline = without_labels(dataset.pipeline)
         dataset.data_prefix.pop('seg_map_path', None)
-        cfg.test_evaluator.update(format_only=True, output_dir=args.out)
-    if cfg.test_evaluator.type == 'IoUMetric':
-        cfg.test_evaluator.type = 'ClassIoUMetric'
+    metrics = cfg.test_evaluator
+    for metric in metrics if isinstance(metrics, list) else [metrics]:
+        if metric.type == 'IoUMetric':
+            metric.type = 'ClassIoUMetric'
+        if args.format_only:
+            metric.update(format_only=True, output_dir=args.out)
     return cfg
+
+
+def check_names(dataset: Dataset) -> None:
+    """Refuse pictures of one name in several folders, whose predictions would be one file.
+
+    Raises:
+        UserError: With two of them.
+    """
+    seen: dict[str, str] = {}
+    for i in range(len(dataset)):
+        path = dataset.get_data_info(i)['img_path']
+        other = seen.setdefault(Path(path).stem, path)
+        if other != path:
+            raise UserError(f'{other} and {path} would both be written to {Path(path).stem}.png')
 
 
 def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
@@ -94,7 +105,8 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     """
     args = parse_args(argv)
     checkpoint = resolve_checkpoint(args.checkpoint)
-    cfg = build_config(args)
+    with reading(args.config):
+        cfg = build_config(args)
     out = Path(args.out or Path(make_folder(cfg.work_dir), 'scores.json'))
     if out.is_dir() and not args.format_only:
         raise UserError(f'--out {out} is a folder: name a JSON file')
@@ -106,6 +118,8 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     join_processes(args.launcher)
     runner = build_runner(cfg, train=False)
     load_trained(runner.model, checkpoint)
+    if args.format_only:
+        check_names(runner.test_dataloader.dataset)
     scores: dict[str, Any] = {name: round(float(value), 2) for name, value in runner.test().items()}
     if runner.rank != 0:
         return {}
@@ -113,7 +127,8 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
         print(f'predictions: {args.out}')
         return {}
     table = [metric.table for metric in runner.test_evaluator.metrics if hasattr(metric, 'table')]
-    out.write_text(json.dumps({**scores, 'classes': table[0] if table else []}, indent=1) + '\n')
+    finite = {name: None if math.isnan(value) else value for name, value in scores.items()}
+    out.write_text(json.dumps({**finite, 'classes': table[0] if table else []}, indent=1) + '\n')
     print(f'scores: {out}')
     if 'mIoU' in scores and 'classes_averaged' in scores:
         print(f'mIoU: {scores["mIoU"]:.2f} over {scores["classes_averaged"]:.0f} classes')

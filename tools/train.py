@@ -11,16 +11,9 @@ from pathlib import Path
 
 from mmengine.config import Config
 
-from vit5_dense.checkpoint_io import resolve_checkpoint
-from vit5_dense.config import (
-    LAUNCHERS,
-    build_runner,
-    check_data,
-    fit_machine,
-    join_processes,
-    load_config,
-    require_framework,
-    tool_parser,
+from vit5_dense.checkpoint_io import read_file, resolve_checkpoint
+from vit5_dense.building import build_runner, check_data, require_framework
+from vit5_dense.config import LAUNCHERS, fit_machine, join_processes, load_config, reading, tool_parser
 )
 from vit5_dense.errors import UserError, make_folder, run_tool
 from vit5_dense.hooks.interrupt import train_until_interrupted
@@ -61,7 +54,7 @@ def build_config(args: argparse.Namespace) -> Config:
         for key in ('loss_scale', 'dtype'):  # of AmpOptimWrapper
             cfg.optim_wrapper.pop(key, None)
     if args.auto_scale_lr:
-        cfg.auto_scale_lr.enable = True
+        cfg.merge_from_dict({'auto_scale_lr.enable': True})
     if args.no_pretrained:
         cfg.model.backbone.init_cfg = None
     if args.resume:
@@ -82,9 +75,12 @@ def main(argv: Sequence[str] | None = None) -> dict[str, float]:
         The last validation scores.
     """
     args = parse_args(argv)
-    cfg = build_config(args)
+    with reading(args.config):
+        cfg = build_config(args)
     require_framework(cfg)
     check_data(cfg, ('train', 'val'))
+    if cfg.get('load_from'):
+        read_file(Path(cfg.load_from))  # mmengine would run code in it; here that is an error
     make_folder(cfg.work_dir)
     join_processes(args.launcher)
     runner = build_runner(cfg, train=True)

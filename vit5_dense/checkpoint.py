@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
-from .checkpoint_io import CheckpointError, download, mmengine_types, read_file
+from .checkpoint_io import CheckpointError, download, read_file
 
 if TYPE_CHECKING:
     from .backbones import ViT5
@@ -193,7 +193,7 @@ def load_trained(model: nn.Module, path: Path) -> dict[str, Any]:
     Raises:
         CheckpointError: If a tensor is missing, unknown or of another shape; with the account.
     """
-    content = read_file(path, mmengine_types())
+    content = read_file(path)
     while isinstance(getattr(model, 'module', None), nn.Module):
         model = model.module
     state = content.get('state_dict', content)

@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -68,13 +69,13 @@ def mmengine_types() -> list[Any]:
     return types
 
 
-def read_file(path: Path, types: Sequence[Any] = ()) -> Mapping[str, Any]:
+def read_file(path: Path) -> Mapping[str, Any]:
     """Read a checkpoint; its content, not its name, tells safetensors from torch files.
 
     Args:
         path: A ``.pth`` or ``.safetensors`` file. Torch files are read with ``weights_only=True``;
-            ``argparse.Namespace``, which official training files hold, is allowed.
-        types: Further types that are allowed.
+            ``argparse.Namespace``, which official training files hold, is allowed, and what
+            mmengine adds to its own, of which nothing is run.
 
     Returns:
         The mapping that was saved.
@@ -83,15 +84,15 @@ def read_file(path: Path, types: Sequence[Any] = ()) -> Mapping[str, Any]:
         CheckpointError: If there is no such file, or it is broken, unsafe or something else.
     """
     if not path.is_file():
-        raise CheckpointError(f'{path} does not exist: correct the path of the checkpoint')
-    with path.open('rb') as file:
-        head = file.read(9)
+        raise CheckpointError(f'{path} is no file: correct the path of the checkpoint')
     try:
+        with path.open('rb') as file:
+            head = file.read(9)
         if head[8:] == b'{':
             with safe_open(path, framework='pt') as file:
                 content = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
         elif head[:2] in (b'PK', b'\x80\x02'):
-            with allow([argparse.Namespace, *types]):
+            with allow([argparse.Namespace, *mmengine_types()]):
                 content = torch.load(path, map_location='cpu', weights_only=True)
         else:
             raise CheckpointError(
@@ -127,13 +128,13 @@ def download(url: str) -> Path:
     """
     path = Path(torch.hub.get_dir(), 'checkpoints', url.rsplit('/', 1)[-1].split('?')[0])
     if mmengine.dist.get_local_rank() == 0 and not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_name(f'{path.name}.{os.getpid()}.part')
         try:
+            path.parent.mkdir(parents=True, exist_ok=True)
             torch.hub.download_url_to_file(url, str(part))
             read_file(part)  # a connection that ends early is no error to the downloader
             part.replace(path)
-        except (CheckpointError, OSError) as error:
+        except (CheckpointError, HTTPException, OSError) as error:
             raise CheckpointError(
                 f'{url} cannot be downloaded ({error}). Put the file at {path} by hand, or train '
                 'without it: tools/train.py --no-pretrained'
@@ -153,7 +154,7 @@ def write_file(path: Path, state: Mapping[str, Tensor], meta: Mapping[str, str])
         meta: Facts about the weights, stored beside them.
 
     Raises:
-        CheckpointError: If the suffix is another one.
+        CheckpointError: If the suffix is another one, or the file cannot be written.
     """
     part = path.with_name(f'{path.name}.{os.getpid()}.part')
     try:
@@ -165,5 +166,7 @@ def write_file(path: Path, state: Mapping[str, Tensor], meta: Mapping[str, str])
         else:
             raise CheckpointError(f'{path} must end in .safetensors or .pth')
         part.replace(path)
+    except OSError as error:
+        raise CheckpointError(f'{path} cannot be written: {error.strerror}') from error
     finally:
         part.unlink(missing_ok=True)

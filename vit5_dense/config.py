@@ -2,21 +2,16 @@
 
 import argparse
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from mmengine.config import Config, ConfigDict, DictAction
-from mmengine.runner import Runner
-from torch import nn
-from torch.utils.data import DataLoader
 
-from .backbones import ViT5
 from .config_scheme import SCHEME, config_path
 from .errors import UserError
-from .health import require_det, require_seg
-from .necks import SimplePyramid
 
 LAUNCHERS = ('none', 'pytorch', 'slurm')
 
@@ -86,6 +81,19 @@ def load_config(path: str, options: dict[str, Any] | None = None) -> Config:
     return cfg
 
 
+@contextmanager
+def reading(path: str) -> Iterator[None]:
+    """What a tool takes for granted in a config and is not there, as one message.
+
+    Raises:
+        UserError: With the setting that is missing.
+    """
+    try:
+        yield
+    except (AttributeError, KeyError, TypeError) as error:
+        raise UserError(f'config {path} lacks what this tool needs: {describe(error)}') from error
+
+
 def describe(error: Exception) -> str:
     """Kind and words of an error, in one line."""
     return ' '.join(f'{type(error).__name__}: {error}'.split())
@@ -102,78 +110,6 @@ def check_device(device: str) -> str:
     except (AssertionError, RuntimeError) as error:
         raise UserError(f'--device {device}: {str(error).splitlines()[0]}') from error
     return device
-
-
-def require_framework(cfg: Config) -> None:
-    """Stop with the install line if the config's framework is not usable.
-
-    Raises:
-        UserError: If MMSegmentation, or MMDetection with compiled ops, cannot be imported.
-    """
-    if cfg.get('default_scope') == 'mmdet':
-        require_det()
-    elif cfg.get('default_scope') == 'mmseg':
-        require_seg()
-
-
-def build_runner(cfg: Config, train: bool) -> Runner:
-    """Build mmengine's runner and all that it would build later, from data sets to optimiser.
-
-    Args:
-        cfg: The config.
-        train: Build what training needs; else what testing needs.
-
-    Raises:
-        UserError: With the words of whatever refused the config.
-    """
-    try:
-        runner = Runner.from_cfg(cfg)
-        if train:
-            runner.train_loop, runner.val_loop  # noqa: B018  properties that build
-            runner.optim_wrapper = runner.build_optim_wrapper(runner.optim_wrapper)
-        else:
-            runner.test_loop  # noqa: B018
-    except Exception as error:  # whatever a wrong config leads to in any framework
-        raise UserError(f'config {cfg.filename} cannot be built: {describe(error)}') from error
-    check_strides(runner.model)
-    check_classes(runner, runner.train_dataloader if train else runner.test_dataloader)
-    return runner
-
-
-def check_strides(model: nn.Module) -> None:
-    """Compare the stride of the backbone with that which the pyramid was built for.
-
-    Raises:
-        UserError: If they differ; with both numbers.
-    """
-    for module in model.modules():
-        backbone, neck = getattr(module, 'backbone', None), getattr(module, 'neck', None)
-        if not (isinstance(backbone, ViT5) and isinstance(neck, SimplePyramid)):
-            continue
-        if backbone.patch_size != neck.in_stride:
-            raise UserError(
-                f'the backbone has stride {backbone.patch_size}, the neck was built for '
-                f'{neck.in_stride}: set model.neck.in_stride={backbone.patch_size}'
-            )
-
-
-def check_classes(runner: Runner, loader: DataLoader) -> None:
-    """Compare the classes of every segmentation head with those of the data set.
-
-    Raises:
-        UserError: If they differ; with both numbers.
-    """
-    classes = (
-        loader.dataset.metainfo.get('classes') if hasattr(loader.dataset, 'metainfo') else None
-    )
-    for name, module in runner.model.named_modules():
-        is_head = name.endswith('decode_head') or 'auxiliary_head' in name
-        number = getattr(module, 'num_classes', None)
-        if classes and is_head and number is not None and number != len(classes):
-            raise UserError(
-                f'{name}.num_classes is {number}, but the data set has {len(classes)} classes: set '
-                f'model.{name}.num_classes={len(classes)}'
-            )
 
 
 def fit_machine(cfg: Config, launcher: str = 'none') -> None:
@@ -247,34 +183,3 @@ def without_labels(pipeline: Sequence[Any]) -> list[Any]:
                 step = ConfigDict({**step, 'transforms': without_labels(step['transforms'])})
             kept.append(step)
     return kept
-
-
-def check_data(cfg: Config, splits: Iterable[str]) -> None:
-    """Find missing or empty data folders before a model is built.
-
-    Args:
-        cfg: A config with ``<split>_dataloader``; its ``data_help``, if any, tells how to get data.
-        splits: 'train', 'val', 'test'.
-
-    Raises:
-        UserError: With the folder or file expected and how to get it.
-    """
-    for split in splits:
-        loader = cfg.get(f'{split}_dataloader')
-        if not loader:
-            continue
-        dataset = loader.dataset
-        root = dataset.get('data_root') or ''
-        paths = [Path(root, prefix) for prefix in dataset.get('data_prefix', {}).values() if prefix]
-        if dataset.get('ann_file'):
-            paths.append(Path(root, dataset.ann_file))
-        for path in paths:
-            empty = path.is_dir() and next(path.iterdir(), None) is None
-            if not path.exists() or empty:
-                state = 'is empty' if empty else 'does not exist'
-                raise UserError(
-                    f'{split} data: {path.absolute()} {state}. '
-                    + cfg.get(
-                        'data_help', f'Set {split}_dataloader.dataset.data_root in the config'
-                    )
-                )

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from .backbones import ViT5
-from .checkpoint import EMA, Account, convert, square_side, unwrap
+from .checkpoint import BLOCK, EMA, Account, convert, square_side, unwrap
 from .checkpoint_io import CheckpointError, read_file
 from .layers import resample_pos_embed
 
@@ -27,7 +27,9 @@ def sizes_of(state: Mapping[str, Tensor], path: Path) -> dict[str, Any]:
         registers = state['reg_token'].shape[1]
     except KeyError as error:
         raise CheckpointError(f'{path} is no ViT-5: it has no {error.args[0]}') from error
-    blocks = {int(key.split('.')[1]) for key in state if key.startswith('blocks.')}
+    except IndexError as error:
+        raise CheckpointError(f'{path} is no ViT-5: its reg_token is no (1, R, C)') from error
+    blocks = {int(found[1]) for key in state if (found := BLOCK.match(key))}
     return {
         'arch': {
             'embed_dims': patch.shape[0],
@@ -61,8 +63,11 @@ def convert_file(
     content = read_file(path)
     state, origin = unwrap(content, ema)
     sizes = sizes_of(state, path)
-    with torch.device('meta'):
-        wanted = ViT5(**sizes, out_indices=(-1,), out_norm='norm.weight' in state).state_dict()
+    try:
+        with torch.device('meta'):
+            wanted = ViT5(**sizes, out_indices=(-1,), out_norm='norm.weight' in state).state_dict()
+    except ValueError as error:
+        raise CheckpointError(f'{path} is no ViT-5: {error}') from error
     wanted |= {key: state[key] for key in ('head.weight', 'head.bias') if key in state}
     fitting, account = convert(content, wanted, ema)
     if not account.complete:

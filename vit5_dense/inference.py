@@ -7,8 +7,9 @@ import torch
 from mmengine.config import Config
 from mmengine.registry import DefaultScope
 
+from .building import building, require_framework
 from .checkpoint import load_trained
-from .config import fit_machine, require_framework, without_labels
+from .config import fit_machine, without_labels
 from .errors import UserError
 
 
@@ -37,7 +38,7 @@ class Segmenter:
 
         register_all_modules(init_default_scope=False)
         DefaultScope.get_instance('vit5_dense', scope_name='mmseg')
-        with DefaultScope.overwrite_default_scope('mmseg'):
+        with DefaultScope.overwrite_default_scope('mmseg'), building(cfg):
             fit_machine(cfg)
             cfg.model.backbone.init_cfg = None
             dataset = cfg.test_dataloader.dataset

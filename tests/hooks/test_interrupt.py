@@ -1,7 +1,5 @@
 import os
-import re
 import signal
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +9,7 @@ from mmengine.hooks import Hook
 from mmengine.logging import MessageHub
 from mmengine.registry import HOOKS
 
-from tiny_run import call, exit_code, scenes, start, write_config
+from tiny_run import call, exit_code, follow, scenes, start, write_config
 
 ITERATIONS = 6
 LONG = 400  # more than a test waits for
@@ -124,16 +122,6 @@ def test_the_same_signal_twice_at_once_counts_once(tmp_path: Path, data: Path) -
     work_dir = tmp_path / 'work'
     assert exit_code('train', config(tmp_path, data, hook), '--work-dir', work_dir) == 130
     assert saved(work_dir)[0] == ['iter_3.pth']
-
-
-def follow(process: subprocess.Popen, pattern: str) -> str:
-    """Read the log up to the line that matches."""
-    lines = []
-    for line in process.stdout:
-        lines.append(line)
-        if re.search(pattern, line):
-            return ''.join(lines)
-    raise AssertionError('the run ended early:\n' + ''.join(lines[-30:]))
 
 
 @pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM], ids=['terminal', 'scheduler'])

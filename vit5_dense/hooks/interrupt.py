@@ -106,8 +106,8 @@ def train_until_interrupted(runner: Runner) -> None:
     """
     try:
         runner.train()
-    except RuntimeError:
-        for hook in runner.hooks:
+    except RuntimeError as error:
+        for hook in runner.hooks if 'DataLoader worker' in str(error) else ():
             if isinstance(hook, ViT5InterruptHook) and hook.interrupted:
                 hook.save_and_stop(runner, runner.iter)
         raise
