@@ -8,10 +8,9 @@ import torch
 from mmengine.config import Config, ConfigDict
 
 from tiny_run import DEMO, REPO
-from vit5_dense import config as module
+from vit5_dense import building as module
 from vit5_dense.building import build_runner, check_classes, check_data, check_strides
 from vit5_dense.config import fit_machine, join_processes, load_config, replace_type, without_labels
-)
 from vit5_dense.errors import UserError, run_tool
 
 

@@ -15,10 +15,17 @@ from typing import Any
 from mmengine.config import Config, ConfigDict
 from torch.utils.data import Dataset
 
+from vit5_dense.building import build_runner, check_data, require_framework
 from vit5_dense.checkpoint import load_trained
 from vit5_dense.checkpoint_io import resolve_checkpoint
-from vit5_dense.building import build_runner, check_data, require_framework
-from vit5_dense.config import LAUNCHERS, fit_machine, join_processes, load_config, reading, tool_parser, without_labels
+from vit5_dense.config import (
+    LAUNCHERS,
+    fit_machine,
+    join_processes,
+    load_config,
+    reading,
+    tool_parser,
+    without_labels,
 )
 from vit5_dense.errors import UserError, make_folder, run_tool
 

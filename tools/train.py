@@ -11,9 +11,15 @@ from pathlib import Path
 
 from mmengine.config import Config
 
-from vit5_dense.checkpoint_io import read_file, resolve_checkpoint
 from vit5_dense.building import build_runner, check_data, require_framework
-from vit5_dense.config import LAUNCHERS, fit_machine, join_processes, load_config, reading, tool_parser
+from vit5_dense.checkpoint_io import read_file, resolve_checkpoint
+from vit5_dense.config import (
+    LAUNCHERS,
+    fit_machine,
+    join_processes,
+    load_config,
+    reading,
+    tool_parser,
 )
 from vit5_dense.errors import UserError, make_folder, run_tool
 from vit5_dense.hooks.interrupt import train_until_interrupted
