@@ -75,7 +75,7 @@ setup(
         # mmseg imports ftfy and regex; upstream does not declare them.
         'seg': [*openmmlab('mmengine', 'mmcv', 'mmseg'), 'ftfy', 'regex'],
         # The compiled ops cannot be asked for here: `python -m vit5_dense` prints their line.
-        'det': [*openmmlab('mmengine', 'mmcv', 'mmdet'), 'pycocotools'],
+        'det': [*openmmlab('mmengine', 'mmcv', 'mmdet'), 'pycocotools', 'faster-coco-eval'],
         'test': ['pytest', 'ruff', 'mypy', 'segmentation-models-pytorch'],
     },
 )

@@ -1,16 +1,18 @@
-"""Segment pictures: overlays with a legend and label maps.
+"""Segment pictures or find objects in them: overlays, and label maps or a COCO result file.
 
 Examples:
     python tools/infer.py configs/upernet_vit5_b_ade20k.py model.pth street.jpg --out results
-    python tools/infer.py CONFIG CHECKPOINT pictures/ 'more/*.png' --out results --device cuda
+    python tools/infer.py CONFIG CHECKPOINT pictures/ 'more/*.png' --out results --score-thr 0.5
 """
 
 import argparse
 import glob
+import json
 import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.progress import track
@@ -18,8 +20,10 @@ from rich.progress import track
 from vit5_dense.checkpoint_io import resolve_checkpoint
 from vit5_dense.config import check_device, load_config, tool_parser
 from vit5_dense.errors import UserError, make_folder, run_tool
-from vit5_dense.inference import Segmenter
-from vit5_dense.pictures import SUFFIXES, PictureError, read_picture, save_result
+from vit5_dense.inference import Detector, Segmenter, load_predictor
+from vit5_dense.instance_pictures import draw_instances
+from vit5_dense.instances import coco_results
+from vit5_dense.pictures import SUFFIXES, PictureError, read_picture, save_picture, save_result
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -30,6 +34,9 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument('--out', required=True, metavar='DIR', help='folder for the results')
     parser.add_argument('--device', default='cuda' if torch.cuda.is_available() else 'cpu')
     parser.add_argument('--opacity', type=float, default=0.5, help='of the overlay, 0 to 1')
+    parser.add_argument(
+        '--score-thr', type=float, default=0.3, help='objects less certain are not drawn, 0 to 1'
+    )
     return parser.parse_args(argv)
 
 
@@ -72,41 +79,49 @@ def unique_names(files: Sequence[Path]) -> dict[Path, str]:
     return names
 
 
+def image_id(path: Path, number: int) -> int:
+    """COCO's id of a picture: the digits that are its name, else its number in the run."""
+    return int(path.stem) if path.stem.isdecimal() else number
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Segment all pictures that can be read.
+    """Segment, or find objects in, all pictures that can be read.
 
     Returns:
         0, or 1 if some picture could not be read; each is named on stderr.
     """
     args = parse_args(argv)
-    if not 0 <= args.opacity <= 1:
-        raise UserError(f'--opacity {args.opacity} must be between 0 and 1')
+    for name in ('opacity', 'score_thr'):
+        if not 0 <= getattr(args, name) <= 1:
+            option = f'--{name.replace("_", "-")}'
+            raise UserError(f'{option} {getattr(args, name)} must be between 0 and 1')
     names = unique_names(find_pictures(args.pictures))
     out = make_folder(args.out)
-    segmenter = Segmenter(
+    predictor = load_predictor(
         load_config(args.config, args.cfg_options),
         resolve_checkpoint(args.checkpoint),
         check_device(args.device),
     )
     failed = []
-    for path, name in track(names.items(), description='segmenting'):
+    objects: list[dict[str, Any]] = []
+    for number, (path, name) in enumerate(track(names.items(), description='looking'), 1):
         try:
             picture = read_picture(path)
         except PictureError as error:
             failed.append(error)
             continue
-        labels = segmenter(picture)
-        save_result(
-            out,
-            name,
-            picture,
-            labels,
-            segmenter.classes,
-            segmenter.palette,
-            args.opacity,
-            segmenter.label_offset,
-        )
-    print(f'{len(names) - len(failed)} of {len(names)} pictures segmented, results in {out}')
+        shown = (predictor.classes, predictor.palette, args.opacity)
+        if isinstance(predictor, Segmenter):
+            save_result(out, name, picture, predictor(picture), *shown, predictor.label_offset)
+        else:
+            found = predictor(picture)
+            drawn = draw_instances(picture, found.above(args.score_thr), *shown)
+            save_picture(out / 'overlays' / f'{name}.png', drawn)
+            entries = coco_results(found, image_id(path, number), predictor.category_ids)
+            objects += [{'file_name': path.name, **entry} for entry in entries]
+    if isinstance(predictor, Detector):
+        (out / 'results.json').write_text(json.dumps(objects))
+    print(f'{len(names) - len(failed)} of {len(names)} pictures done, results in {out}')
     for error in failed:
         print(f'error: {error}', file=sys.stderr)
     return 1 if failed else 0

@@ -1,4 +1,4 @@
-"""Evaluate a checkpoint, or write its predictions for pictures without labels.
+"""Evaluate a segmentor or a detector, or write its predictions for pictures without labels.
 
 Examples:
     python tools/test.py configs/upernet_vit5_b_ade20k.py work_dirs/run/iter_160000.pth --tta
@@ -15,7 +15,7 @@ from typing import Any
 from mmengine.config import Config, ConfigDict
 from torch.utils.data import Dataset
 
-from vit5_dense.building import build_runner, check_data, require_framework
+from vit5_dense.building import build_runner, check_data, data_sets, require_framework
 from vit5_dense.checkpoint import load_trained
 from vit5_dense.checkpoint_io import resolve_checkpoint
 from vit5_dense.config import (
@@ -43,7 +43,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         '--out',
         metavar='PATH',
         help='JSON of all scores (default: scores.json in the work dir); with --format-only the '
-        'folder for label PNGs',
+        'folder for label PNGs or for predictions.bbox.json and predictions.segm.json',
     )
     parser.add_argument('--work-dir', help='default: the folder of the checkpoint')
     parser.add_argument('--launcher', choices=LAUNCHERS, default='none')
@@ -62,7 +62,9 @@ def build_config(args: argparse.Namespace) -> Config:
     if args.tta:
         if not (cfg.get('tta_model') and cfg.get('tta_pipeline')):
             raise UserError(f'--tta: {args.config} has no tta_model and tta_pipeline')
-        cfg.test_dataloader.dataset.pipeline = cfg.tta_pipeline
+        for dataset in data_sets(cfg.test_dataloader.dataset):
+            if 'pipeline' in dataset:
+                dataset.pipeline = cfg.tta_pipeline
         cfg.model = ConfigDict(**cfg.tta_model, module=cfg.model)
     if args.show_dir:
         hook = cfg.default_hooks.get('visualization')
@@ -78,15 +80,19 @@ def build_config(args: argparse.Namespace) -> Config:
     if args.format_only:
         if not args.out:
             raise UserError('--format-only needs --out, the folder for the predictions')
-        dataset = cfg.test_dataloader.dataset
-        dataset.pipeline = without_labels(dataset.pipeline)
-        dataset.data_prefix.pop('seg_map_path', None)
+        is_detector = cfg.get('default_scope') == 'mmdet'
+        option = 'outfile_prefix' if is_detector else 'output_dir'
+        target = str(Path(args.out, 'predictions')) if is_detector else args.out
+        for dataset in data_sets(cfg.test_dataloader.dataset):
+            if 'pipeline' in dataset:
+                dataset.pipeline = without_labels(dataset.pipeline)
+                dataset.data_prefix.pop('seg_map_path', None)
     metrics = cfg.test_evaluator
     for metric in metrics if isinstance(metrics, list) else [metrics]:
         if metric.type == 'IoUMetric':
             metric.type = 'ClassIoUMetric'
         if args.format_only:
-            metric.update(format_only=True, output_dir=args.out)
+            metric.update({'format_only': True, option: target})
     return cfg
 
 
@@ -125,9 +131,9 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     join_processes(args.launcher)
     runner = build_runner(cfg, train=False)
     load_trained(runner.model, checkpoint)
-    if args.format_only:
+    if args.format_only and cfg.get('default_scope') == 'mmseg':
         check_names(runner.test_dataloader.dataset)
-    scores: dict[str, Any] = {name: round(float(value), 2) for name, value in runner.test().items()}
+    scores: dict[str, Any] = {name: round(float(value), 4) for name, value in runner.test().items()}
     if runner.rank != 0:
         return {}
     if args.format_only:
@@ -139,6 +145,10 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     print(f'scores: {out}')
     if 'mIoU' in scores and 'classes_averaged' in scores:
         print(f'mIoU: {scores["mIoU"]:.2f} over {scores["classes_averaged"]:.0f} classes')
+    for kind in ('bbox', 'segm'):
+        if f'coco/{kind}_mAP' in scores:
+            both = scores[f'coco/{kind}_mAP'], scores[f'coco/{kind}_mAP_50']
+            print('{}: AP {:.3f}, AP50 {:.3f}'.format(kind, *both))
     return scores
 
 

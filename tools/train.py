@@ -2,7 +2,7 @@
 
 Examples:
     python tools/train.py configs/upernet_vit5_b_ade20k.py --amp
-    python tools/train.py configs/upernet_vit5_ti_shapes.py --work-dir work_dirs/demo --resume
+    python tools/train.py configs/mask_rcnn_vit5_s_coco.py --work-dir work_dirs/coco --resume
 """
 
 import argparse
@@ -12,7 +12,7 @@ from pathlib import Path
 from mmengine.config import Config
 
 from vit5_dense.building import build_runner, check_data, require_framework
-from vit5_dense.checkpoint_io import read_file, resolve_checkpoint
+from vit5_dense.checkpoint_io import is_safetensors, local_file, read_file, resolve_checkpoint
 from vit5_dense.config import (
     LAUNCHERS,
     fit_machine,
@@ -24,6 +24,12 @@ from vit5_dense.config import (
 from vit5_dense.errors import UserError, make_folder, run_tool
 from vit5_dense.hooks.interrupt import train_until_interrupted
 from vit5_dense.report import example_pictures, write_report
+
+TITLE_SCORES = (  # name, label, decimals
+    ('mIoU', 'mIoU', 2),
+    ('coco/bbox_mAP_50', 'box AP50', 3),
+    ('coco/segm_mAP_50', 'mask AP50', 3),
+)
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -63,15 +69,32 @@ def build_config(args: argparse.Namespace) -> Config:
         cfg.merge_from_dict({'auto_scale_lr.enable': True})
     if args.no_pretrained:
         cfg.model.backbone.init_cfg = None
+    last = Path(cfg.work_dir, 'last_checkpoint')
+    if args.resume == 'latest' and not last.is_file():
+        raise UserError(f'--resume: {last} does not exist, so there is nothing to go on from')
+    if cfg.get('resume') and not cfg.get('load_from') and last.is_file():
+        args.resume = args.resume or 'latest'  # as mmengine does by itself, but unchecked
     if args.resume:
-        last = Path(cfg.work_dir, 'last_checkpoint')
-        if args.resume == 'latest' and not last.is_file():
-            raise UserError(f'--resume: {last} does not exist, so there is nothing to go on from')
         cfg.resume = True
         cfg.load_from = str(
             resolve_checkpoint(str(last) if args.resume == 'latest' else args.resume)
         )
     return cfg
+
+
+def check_start(cfg: Config) -> None:
+    """Read what the run starts from before mmengine does, which runs the code in what it loads.
+
+    Raises:
+        UserError: If it is broken or unsafe, or lacks what a run goes on from.
+    """
+    path = local_file(str(cfg.load_from))
+    content = read_file(path)
+    if is_safetensors(path):  # which may hold a pickle for torch at the same time
+        raise UserError(f'{path} is a safetensors file, which mmengine cannot start from')
+    if cfg.get('resume') and not {'meta', 'message_hub'} <= content.keys():
+        raise UserError(f'{path} holds weights only: start from it by load_from, without --resume')
+    cfg.load_from = str(path)
 
 
 def main(argv: Sequence[str] | None = None) -> dict[str, float]:
@@ -86,7 +109,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, float]:
     require_framework(cfg)
     check_data(cfg, ('train', 'val'))
     if cfg.get('load_from'):
-        read_file(Path(cfg.load_from))  # mmengine would run code in it; here that is an error
+        check_start(cfg)
     make_folder(cfg.work_dir)
     join_processes(args.launcher)
     runner = build_runner(cfg, train=True)
@@ -103,10 +126,10 @@ def main(argv: Sequence[str] | None = None) -> dict[str, float]:
         if (name := key.removeprefix('val/')) != key and 'time' not in name
     }
     title = f'{Path(args.config).stem}, {runner.iter} iterations'
-    if 'mIoU' in scores:
-        title += f', mIoU {scores["mIoU"]:.2f}'
-    pictures = example_pictures(runner) if cfg.get('default_scope') == 'mmseg' else []
-    report = write_report(Path(runner.work_dir), title, pictures)
+    for name, label, digits in TITLE_SCORES:
+        if name in scores:
+            title += f', {label} {scores[name]:.{digits}f}'
+    report = write_report(Path(runner.work_dir), title, example_pictures(runner))
     print(f'report: {report}')
     return scores
 

@@ -1,19 +1,27 @@
 """From a config to a runner, with every mistake found as early as it can be."""
 
+import importlib
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from mmengine.config import Config, ConfigDict
+from mmengine.model import BaseModel
+from mmengine.registry import DefaultScope
 from mmengine.runner import Runner
+from timm.layers import to_2tuple
 from torch import nn
 from torch.utils.data import DataLoader
 
 from .backbones import ViT5
-from .config import describe
+from .config import describe, fit_machine
 from .errors import UserError
 from .health import require_det, require_seg
 from .necks import SimplePyramid
+
+# Heads of segmentors and detectors that know the classes, one or several of them.
+HEAD = re.compile(r'(decode_head|auxiliary_head|bbox_head|mask_head)(\.\d+)?$')
 
 
 def require_framework(cfg: Config) -> None:
@@ -28,15 +36,20 @@ def require_framework(cfg: Config) -> None:
         require_seg()
 
 
-def data_paths(dataset: ConfigDict) -> list[Path]:
-    """Folders and files that a data set reads, also within ``ConcatDataset`` and other wrappers."""
+def data_sets(dataset: ConfigDict) -> list[ConfigDict]:
+    """A data set and all those within it, if it is ``ConcatDataset`` or another wrapper."""
     inner = [*dataset.get('datasets', []), *filter(None, [dataset.get('dataset')])]
-    paths = [path for each in inner for path in data_paths(each)]
-    root = dataset.get('data_root') or ''
-    prefixes = dataset.get('data_prefix') or {}
-    paths += [Path(root, prefix) for prefix in prefixes.values() if prefix]
-    if dataset.get('ann_file'):
-        paths.append(Path(root, dataset.ann_file))
+    return [dataset, *(each for one in inner for each in data_sets(one))]
+
+
+def data_paths(dataset: ConfigDict) -> list[Path]:
+    """Folders and files that a data set reads, also within wrappers."""
+    paths = []
+    for each in data_sets(dataset):
+        root, prefixes = each.get('data_root') or '', each.get('data_prefix') or {}
+        paths += [Path(root, prefix) for prefix in prefixes.values() if prefix]
+        if each.get('ann_file'):
+            paths.append(Path(root, each.ann_file))
     return paths
 
 
@@ -81,6 +94,29 @@ def building(cfg: Config) -> Iterator[None]:
         raise UserError(f'config {cfg.filename} cannot be built: {describe(error)}') from error
 
 
+def build_model(cfg: Config) -> BaseModel:
+    """The segmentor or detector of a config alone, in evaluation; no data set or GPU is needed.
+
+    Args:
+        cfg: Fitted to this machine in place; ``init_cfg`` of the backbone is dropped.
+
+    Raises:
+        UserError: If its framework is missing or refuses the config.
+    """
+    require_framework(cfg)
+    scope = cfg.get('default_scope')
+    if scope not in ('mmseg', 'mmdet'):
+        raise UserError(f"{cfg.filename}: default_scope {scope!r} must be 'mmseg' or 'mmdet'")
+    fit_machine(cfg)
+    utils = importlib.import_module(f'{scope}.utils')
+    utils.register_all_modules(init_default_scope=False)
+    registry = importlib.import_module(f'{scope}.registry')
+    DefaultScope.get_instance('vit5_dense', scope_name=scope)
+    with DefaultScope.overwrite_default_scope(scope), building(cfg):
+        cfg.model.backbone.init_cfg = None
+        return registry.MODELS.build(cfg.model).eval()
+
+
 def build_runner(cfg: Config, train: bool) -> Runner:
     """Build mmengine's runner and all that it would build later, from data sets to optimiser.
 
@@ -112,13 +148,15 @@ def check_strides(model: nn.Module) -> None:
     """
     for module in model.modules():
         backbone, neck = getattr(module, 'backbone', None), getattr(module, 'neck', None)
-        if not (isinstance(backbone, ViT5) and isinstance(neck, SimplePyramid)):
+        necks = neck if isinstance(neck, nn.Sequential) else [neck]
+        if not isinstance(backbone, ViT5):
             continue
-        if backbone.patch_size != neck.in_stride:
-            raise UserError(
-                f'the backbone has stride {backbone.patch_size}, the neck was built for '
-                f'{neck.in_stride}: set model.neck.in_stride={backbone.patch_size}'
-            )
+        for pyramid in necks:
+            if isinstance(pyramid, SimplePyramid) and backbone.patch_size != pyramid.in_stride:
+                raise UserError(
+                    f'the backbone has stride {backbone.patch_size}, the neck was built for '
+                    f'{pyramid.in_stride}: set in_stride={backbone.patch_size} of SimplePyramid'
+                )
 
 
 def check_sizes(cfg: Config) -> None:
@@ -129,17 +167,20 @@ def check_sizes(cfg: Config) -> None:
     """
     size = (cfg.model.get('data_preprocessor') or {}).get('size')
     dataset = (cfg.get('train_dataloader') or {}).get('dataset') or {}
-    for step in dataset.get('pipeline') or ():
+    steps = [step for each in data_sets(dataset) for step in each.get('pipeline') or ()]
+    for step in steps:
         crop = step.get('crop_size')
-        if step.get('type') == 'RandomCrop' and size and crop and tuple(size) != tuple(crop):
+        is_crop = step.get('type') == 'RandomCrop' and size and crop
+        if is_crop and to_2tuple(size) != to_2tuple(crop):
             raise UserError(
-                f'RandomCrop cuts {tuple(crop)}, model.data_preprocessor.size is {tuple(size)}: '
+                f'RandomCrop cuts {to_2tuple(crop)}, model.data_preprocessor.size is '
+                f'{to_2tuple(size)}: '
                 'set both to one size (and model.test_cfg.crop_size for slide inference)'
             )
 
 
 def check_classes(runner: Runner, loader: DataLoader) -> None:
-    """Compare the classes of every segmentation head with those of the data set.
+    """Compare the classes of every head that knows them with those of the data set.
 
     Raises:
         UserError: If they differ; with both numbers.
@@ -148,7 +189,7 @@ def check_classes(runner: Runner, loader: DataLoader) -> None:
         loader.dataset.metainfo.get('classes') if hasattr(loader.dataset, 'metainfo') else None
     )
     for name, module in runner.model.named_modules():
-        is_head = name.endswith('decode_head') or 'auxiliary_head' in name
+        is_head = HEAD.search(name)
         number = getattr(module, 'num_classes', None)
         if classes and is_head and number is not None and number != len(classes):
             raise UserError(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
-from .checkpoint_io import CheckpointError, download, read_file
+from .checkpoint_io import CheckpointError, local_file, read_file
 
 if TYPE_CHECKING:
     from .backbones import ViT5
@@ -168,8 +168,7 @@ def load_pretrained(backbone: 'ViT5', checkpoint: str) -> str:
     Raises:
         CheckpointError: If anything is missing, unknown or of another shape; with the account.
     """
-    remote = checkpoint.startswith(('http://', 'https://'))
-    path = download(checkpoint) if remote else Path(checkpoint).expanduser()
+    path = local_file(checkpoint)
     content = read_file(path)
     wanted = backbone.state_dict()
     fitting, account = convert(content, wanted)
@@ -194,8 +193,8 @@ def load_trained(model: nn.Module, path: Path) -> dict[str, Any]:
         CheckpointError: If a tensor is missing, unknown or of another shape; with the account.
     """
     content = read_file(path)
-    while isinstance(getattr(model, 'module', None), nn.Module):
-        model = model.module
+    while isinstance(inner := getattr(model, 'module', None), nn.Module):
+        model = inner
     state = content.get('state_dict', content)
     tensors = {key: value for key, value in state.items() if isinstance(value, Tensor)}
     account = compare(tensors, model.state_dict(), 'state_dict' if state is not content else '')

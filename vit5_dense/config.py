@@ -69,6 +69,8 @@ def load_config(path: str, options: dict[str, Any] | None = None) -> Config:
     try:
         cfg = Config.fromfile(path)
     except Exception as error:  # a config is code: it may raise anything
+        if told := user_error_in(error):
+            raise told from error
         raise UserError(f'config {path} cannot be read: {describe(error)}') from error
     try:
         cfg.merge_from_dict(options or {})
@@ -79,6 +81,16 @@ def load_config(path: str, options: dict[str, Any] | None = None) -> Config:
             f'config {path} has no model: name a leaf of configs/, not one of its bases'
         )
     return cfg
+
+
+def user_error_in(error: BaseException) -> UserError | None:
+    """The message for a user among the causes of an error, such as what to install."""
+    cause: BaseException | None = error
+    while cause:
+        if isinstance(cause, UserError):
+            return cause
+        cause = cause.__cause__ or cause.__context__
+    return None
 
 
 @contextmanager
@@ -112,11 +124,18 @@ def check_device(device: str) -> str:
     return device
 
 
+def usable_cores() -> int:
+    """Cores that this process may use, which may be fewer than the machine has."""
+    if hasattr(os, 'sched_getaffinity'):  # not on macOS
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def fit_machine(cfg: Config, launcher: str = 'none') -> None:
     """Make a config run where it is: without a GPU, in one process, with few cores.
 
     Without a GPU or with one process SyncBN becomes BN, which has the same parameters. Without a
-    GPU processes talk through gloo. Workers beyond the cores of the machine are left out.
+    GPU processes talk through gloo. Workers beyond the usable cores are left out.
 
     Args:
         cfg: Changed in place.
@@ -134,7 +153,7 @@ def fit_machine(cfg: Config, launcher: str = 'none') -> None:
     for name in ('train_dataloader', 'val_dataloader', 'test_dataloader'):
         loader = cfg.get(name)
         if loader:
-            loader.num_workers = min(loader.get('num_workers', 0), os.cpu_count() or 1)
+            loader.num_workers = min(loader.get('num_workers', 0), usable_cores())
             loader.persistent_workers = bool(loader.num_workers)
 
 

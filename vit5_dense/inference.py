@@ -1,20 +1,23 @@
-"""A trained segmentor as a function of a picture."""
+"""A trained segmentor or detector as a function of a picture."""
 
+import importlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from mmengine.config import Config
 from mmengine.registry import DefaultScope
 
-from .building import building, require_framework
+from .building import build_model, building
 from .checkpoint import load_trained
-from .config import fit_machine, without_labels
+from .config import without_labels
 from .errors import UserError
+from .instances import Instances, from_mmdet
 
 
-class Segmenter:
-    """mmsegmentation's model and test pipeline, for pictures in memory.
+class Predictor:
+    """Model and test pipeline of a framework, for pictures in memory.
 
     Args:
         cfg: Config of the model.
@@ -24,32 +27,28 @@ class Segmenter:
     Attributes:
         classes: Class names, from the checkpoint, else from the config's data set.
         palette: RGB colour of each class.
-        label_offset: 1 where label files count classes from 1 (``reduce_zero_label``), else 0.
+        meta: All that is known about the data set.
 
     Raises:
         UserError: If the checkpoint does not fit or no class names are known.
     """
 
-    def __init__(self, cfg: Config, checkpoint: Path, device: str = 'cpu') -> None:
-        require_framework(cfg)
-        from mmcv.transforms import Compose
-        from mmseg.registry import DATASETS, MODELS
-        from mmseg.utils import register_all_modules
+    scope: str
 
-        register_all_modules(init_default_scope=False)
-        DefaultScope.get_instance('vit5_dense', scope_name='mmseg')
-        with DefaultScope.overwrite_default_scope('mmseg'), building(cfg):
-            fit_machine(cfg)
-            cfg.model.backbone.init_cfg = None
+    def __init__(self, cfg: Config, checkpoint: Path, device: str = 'cpu') -> None:
+        self.model = build_model(cfg)
+        from mmcv.transforms import Compose
+
+        with DefaultScope.overwrite_default_scope(self.scope), building(cfg):
             dataset = cfg.test_dataloader.dataset
-            self.model = MODELS.build(cfg.model)
             steps = without_labels(dataset.pipeline)
             steps[0] = {'type': 'LoadImageFromNDArray'}
             self.pipeline = Compose(steps)
             meta = load_trained(self.model, checkpoint).get('dataset_meta')
             if meta is None:
+                datasets = importlib.import_module(f'{self.scope}.registry').DATASETS
                 meta = {
-                    **DATASETS.get(dataset.type).METAINFO,
+                    **datasets.get(dataset.type).METAINFO,
                     **dataset.get('metainfo', {}),
                     'reduce_zero_label': dataset.get('reduce_zero_label', False),
                 }
@@ -58,12 +57,33 @@ class Segmenter:
                 f'neither {checkpoint} nor the config names classes: set '
                 'test_dataloader.dataset.metainfo.classes'
             )
+        self.meta = meta
         self.classes: tuple[str, ...] = tuple(meta['classes'])
         self.palette = meta.get('palette') or random_palette(len(self.classes))
-        self.label_offset = int(bool(meta.get('reduce_zero_label')))
-        self.model.to(device).eval()
+        self.model.to(device)
 
-    @torch.inference_mode()
+    def predict(self, picture: np.ndarray) -> Any:
+        """The framework's data sample for an RGB picture, (H, W, 3), uint8."""
+        image = np.ascontiguousarray(picture[..., ::-1])  # BGR as in training
+        item = self.pipeline({'img': image, 'img_id': 0, 'img_path': ''})
+        batch = {'inputs': [item['inputs']], 'data_samples': [item['data_samples']]}
+        with torch.inference_mode():
+            return self.model.test_step(batch)[0]
+
+
+class Segmenter(Predictor):
+    """mmsegmentation's model and test pipeline, for pictures in memory; see ``Predictor``.
+
+    Attributes:
+        label_offset: 1 where label files count classes from 1 (``reduce_zero_label``), else 0.
+    """
+
+    scope = 'mmseg'
+
+    def __init__(self, cfg: Config, checkpoint: Path, device: str = 'cpu') -> None:
+        super().__init__(cfg, checkpoint, device)
+        self.label_offset = int(bool(self.meta.get('reduce_zero_label')))
+
     def __call__(self, picture: np.ndarray) -> np.ndarray:
         """Class number of every pixel.
 
@@ -73,11 +93,36 @@ class Segmenter:
         Returns:
             Class numbers, (H, W), int64.
         """
-        item = self.pipeline(
-            {'img': np.ascontiguousarray(picture[..., ::-1])}
-        )  # BGR as in training
-        batch = {'inputs': [item['inputs']], 'data_samples': [item['data_samples']]}
-        return self.model.test_step(batch)[0].pred_sem_seg.data[0].cpu().numpy()
+        return self.predict(picture).pred_sem_seg.data[0].cpu().numpy()
+
+
+class Detector(Predictor):
+    """mmdetection's model and test pipeline, for pictures in memory; see ``Predictor``.
+
+    Attributes:
+        category_ids: Id of each class in the annotations it was trained on, from the checkpoint;
+            else 1, 2, 3 ...
+    """
+
+    scope = 'mmdet'
+
+    def __init__(self, cfg: Config, checkpoint: Path, device: str = 'cpu') -> None:
+        super().__init__(cfg, checkpoint, device)
+        self.category_ids = self.meta.get('category_ids') or range(1, 1 + len(self.classes))
+
+    def __call__(self, picture: np.ndarray) -> Instances:
+        """Objects in a picture, the most certain first.
+
+        Args:
+            picture: RGB, (H, W, 3), uint8.
+        """
+        return from_mmdet(self.predict(picture).pred_instances)
+
+
+def load_predictor(cfg: Config, checkpoint: Path, device: str = 'cpu') -> Segmenter | Detector:
+    """The predictor for the framework of a config; see ``Predictor``."""
+    kind = Detector if cfg.get('default_scope') == 'mmdet' else Segmenter
+    return kind(cfg, checkpoint, device)
 
 
 def random_palette(number: int) -> list[list[int]]:

@@ -127,6 +127,12 @@ def save_labels(path: Path, labels: np.ndarray, num_classes: int, offset: int = 
     Image.fromarray((labels + offset).astype(dtype)).save(path)
 
 
+def save_picture(path: Path, picture: np.ndarray) -> None:
+    """Write an RGB picture, (H, W, 3), uint8, and the folder for it if need be."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(picture).save(path)
+
+
 def save_result(
     out: Path,
     name: str,
@@ -150,7 +156,6 @@ def save_result(
         label_offset: Added to class numbers in the label file.
     """
     shown = with_legend(overlay(picture, labels, palette, opacity), labels, classes, palette)
-    for folder in ('overlays', 'labels'):
-        (out / folder).mkdir(parents=True, exist_ok=True)
-    Image.fromarray(shown).save(out / 'overlays' / f'{name}.png')
+    save_picture(out / 'overlays' / f'{name}.png', shown)
+    (out / 'labels').mkdir(exist_ok=True)
     save_labels(out / 'labels' / f'{name}.png', labels, len(classes), label_offset)

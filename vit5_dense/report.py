@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -10,12 +11,18 @@ from mmengine.runner import Runner
 from PIL import Image
 
 from .errors import UserError
+from .instance_pictures import draw_instances
+from .instances import from_mmdet
 from .pictures import overlay
 
 matplotlib.use('agg')  # files only: works without a display
 import matplotlib.pyplot as plt
 
-SCORES = ('mIoU', 'mAcc', 'aAcc', 'coco/bbox_mAP', 'coco/segm_mAP')
+SCORES = (
+    *('mIoU', 'mAcc', 'aAcc'),
+    *(f'coco/{kind}_{figure}' for kind in ('bbox', 'segm') for figure in ('mAP', 'mAP_50')),
+)
+SHOWN_SCORE = 0.5  # objects less certain are left out of the report's pictures
 Curve = tuple[list[float], list[float]]
 
 
@@ -91,31 +98,59 @@ def write_report(
     return path
 
 
-def example_pictures(runner: Runner, number: int = 4) -> list[tuple[str, np.ndarray]]:
-    """Ground truth and prediction of the first validation pictures of a segmentation run.
+def draw_sample(
+    picture: np.ndarray, sample: Any, meta: dict[str, Any]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Truth and prediction of a framework's data sample over its picture.
 
     Args:
-        runner: A runner with a validation loader and a trained segmentor.
+        picture: RGB, (H, W, 3), uint8, of any size.
+        sample: mmseg's or mmdet's data sample with both.
+        meta: ``classes`` and ``palette`` of the data set.
+
+    Returns:
+        Two RGB pictures of the size of the truth.
+    """
+    height, width = sample.ori_shape  # the test pipeline resizes pictures, never labels
+    picture = np.asarray(Image.fromarray(picture).resize((width, height)))
+    if 'gt_sem_seg' in sample:
+        maps = (sample.gt_sem_seg, sample.pred_sem_seg)
+        truth, found = (
+            overlay(picture, one.data[0].cpu().numpy(), meta['palette']) for one in maps
+        )
+    else:
+        truth, found = (
+            draw_instances(picture, one, meta['classes'], meta['palette'])
+            for one in (
+                from_mmdet(sample.gt_instances),
+                from_mmdet(sample.pred_instances).above(SHOWN_SCORE),
+            )
+        )
+    return truth, found
+
+
+def example_pictures(runner: Runner, number: int = 4) -> list[tuple[str, np.ndarray]]:
+    """Ground truth and prediction of the first validation pictures of a run.
+
+    Args:
+        runner: A runner with a validation loader and a trained model.
         number: How many pictures.
 
     Returns:
-        Captions and RGB overlays, first all ground truths, then all predictions.
+        Captions and RGB pictures, first all ground truths, then all predictions.
     """
     if runner.val_loop is None:
         return []
-    palette = runner.val_dataloader.dataset.metainfo['palette']
+    dataset = runner.val_dataloader.dataset
     truths, predictions = [], []
     runner.model.eval()
-    for i in range(min(number, len(runner.val_dataloader.dataset))):
-        item = runner.val_dataloader.dataset[i]
+    for i in range(min(number, len(dataset))):
+        item = dataset[i]
         batch = {'inputs': [item['inputs']], 'data_samples': [item['data_samples']]}
         sample = runner.model.val_step(batch)[0]
-        truth = sample.gt_sem_seg.data[0].cpu().numpy()
-        prediction = sample.pred_sem_seg.data[0].cpu().numpy()
         picture = item['inputs'].permute(1, 2, 0).numpy()[..., ::-1].copy()  # BGR to RGB
+        truth, found = draw_sample(picture, sample, dataset.metainfo)
         name = Path(sample.img_path).stem
-        if picture.shape[:2] != truth.shape:  # the test pipeline resizes pictures, never labels
-            picture = np.asarray(Image.fromarray(picture).resize(truth.shape[::-1]))
-        truths.append((f'{name}: truth', overlay(picture, truth, palette)))
-        predictions.append((f'{name}: prediction', overlay(picture, prediction, palette)))
+        truths.append((f'{name}: truth', truth))
+        predictions.append((f'{name}: prediction', found))
     return truths + predictions

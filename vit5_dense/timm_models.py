@@ -111,11 +111,12 @@ class ViT5Classifier(ViT5):
             raise ValueError(f"global_pool {global_pool!r} must be 'token' or 'avg'")
         self.global_pool = global_pool or self.global_pool
         self.num_classes = num_classes
-        self.head = nn.Linear(self.embed_dims, num_classes) if num_classes else nn.Identity()
+        self.head: nn.Module = nn.Identity()
         if num_classes:
-            nn.init.trunc_normal_(self.head.weight, std=0.02)
-            nn.init.zeros_(self.head.bias)
-            self.head.to(self.pos_embed.device, self.pos_embed.dtype)
+            head = nn.Linear(self.embed_dims, num_classes)
+            nn.init.trunc_normal_(head.weight, std=0.02)
+            nn.init.zeros_(head.bias)
+            self.head = head.to(self.pos_embed.device, self.pos_embed.dtype)
 
     def get_classifier(self) -> nn.Module:
         """The linear classifier, or an identity."""
@@ -151,7 +152,7 @@ class ViT5Classifier(ViT5):
             return x
         return self.head(nn.functional.dropout(x, self.drop_rate, self.training))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
         """Logits (B, num_classes) of normalised pictures (B, in_chans, H, W)."""
         return self.forward_head(self.forward_features(x))
 

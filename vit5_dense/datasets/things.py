@@ -100,7 +100,7 @@ def draw_star(rng: np.random.Generator, size: float) -> Sprite:
     cos, sin = _turn(rng, 0.3)
     y, x = cos * y - sin * x, cos * x + sin * y  # (h, 1), (1, w) -> (h, w)
     gold = tx.jitter(rng, (0.98, 0.80, 0.10), 0.03)
-    distance = np.full((side, side), 1e3, np.float32)
+    distance: np.ndarray = np.full((side, side), 1e3, np.float32)
     light: np.ndarray = np.ones((side, side), np.float32)
     radius = size / 2
     for k, (y0, x0) in enumerate(STAR):

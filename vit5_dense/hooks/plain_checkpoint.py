@@ -21,13 +21,14 @@ def to_plain(value: Any) -> Any:
         log, counts = value.data
         return {HISTORY: True, 'log': to_plain(log), 'counts': to_plain(counts)}
     if isinstance(value, np.ndarray):
-        return torch.from_numpy(value.copy())
+        numbers = value.dtype.kind in 'biufc'
+        return torch.from_numpy(value.copy()) if numbers else to_plain(value.tolist())
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, dict):
         return {key: to_plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(to_plain(item) for item in value)
+    if isinstance(value, list | tuple):  # a named tuple becomes a plain one
+        return [*map(to_plain, value)] if isinstance(value, list) else (*map(to_plain, value),)
     return value
 
 
@@ -47,7 +48,7 @@ class ViT5PlainCheckpointHook(Hook):
     mmengine stores its message hub with numpy arrays and objects of its own, which makes every
     checkpoint unreadable to ``torch.load(weights_only=True)``. They are saved as tensors and
     numbers, and restored when a run resumes. ``meta`` gets the version of this package and the
-    sizes of the backbone.
+    sizes of the backbone, and loses the path of the annotations.
     """
 
     priority = 'LOWEST'  # after hooks that add to the checkpoint
@@ -59,6 +60,7 @@ class ViT5PlainCheckpointHook(Hook):
         model = runner.model.module if is_model_wrapper(runner.model) else runner.model
         sizes = model.backbone.sizes if isinstance(getattr(model, 'backbone', None), ViT5) else {}
         checkpoint['meta']['vit5_dense'] = {'version': __version__, **sizes}
+        checkpoint['meta'].get('dataset_meta', {}).pop('ann_file', None)
         for key in ('message_hub', 'meta'):
             checkpoint[key] = to_plain(checkpoint[key])
 

@@ -1,29 +1,9 @@
 # What every segmentation run shares.
-custom_imports = dict(imports=['vit5_dense'], allow_failed_imports=False)
+_base_ = './default.py'
 default_scope = 'mmseg'
 default_hooks = dict(
-    timer=dict(type='IterTimerHook'),
-    logger=dict(type='LoggerHook', interval=50, log_metric_by_epoch=False),
-    param_scheduler=dict(type='ParamSchedulerHook'),
-    checkpoint=dict(
-        type='CheckpointHook', by_epoch=False, interval=4000, max_keep_ckpts=2, save_best='mIoU'
-    ),
-    sampler_seed=dict(type='DistSamplerSeedHook'),
-    visualization=dict(type='SegVisualizationHook'),
+    checkpoint=dict(save_best='mIoU'), visualization=dict(type='SegVisualizationHook')
 )
-custom_hooks = [
-    dict(type='ViT5InterruptHook'),  # Ctrl-C saves, --resume goes on
-    dict(type='ViT5PlainCheckpointHook'),  # checkpoints load with weights_only=True
-    dict(type='ViT5StrictLoadHook'),  # what a checkpoint lacks is an error or listed
-]
-env_cfg = dict(
-    cudnn_benchmark=True,
-    mp_cfg=dict(mp_start_method='fork', opencv_num_threads=0),
-    dist_cfg=dict(backend='nccl'),
+visualizer = dict(
+    type='SegLocalVisualizer', vis_backends={{_base_.vis_backends}}, name='visualizer'
 )
-vis_backends = [dict(type='LocalVisBackend')]
-visualizer = dict(type='SegLocalVisualizer', vis_backends=vis_backends, name='visualizer')
-log_processor = dict(by_epoch=False)
-log_level = 'INFO'
-load_from = None
-resume = False

@@ -1,0 +1,200 @@
+"""COCO annotation files: mistakes found before a network is built. No framework is needed."""
+
+import json
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from ..errors import UserError
+
+Entry = Mapping[str, Any]
+KEYS = {
+    'images': ('id', 'file_name', 'height', 'width'),
+    'annotations': ('id', 'image_id', 'category_id', 'bbox', 'area'),
+    'categories': ('id', 'name'),
+}
+# JSON's true and false are no numbers, although Python's are.
+NUMBER = {int, float}
+KINDS = {
+    **dict.fromkeys(('id', 'image_id', 'category_id'), ({int}, 'a whole number')),
+    **dict.fromkeys(('height', 'width', 'area'), (NUMBER, 'a number')),
+    **dict.fromkeys(('file_name', 'name'), ({str}, 'a text')),
+}
+
+
+class AnnotationError(UserError):
+    """A mistake in a COCO file; the message names the file and the entry."""
+
+
+def read_annotations(path: Path) -> dict[str, Any]:
+    """Read a COCO file and check its form.
+
+    Args:
+        path: JSON file.
+
+    Returns:
+        Its content; a file of pictures without labels gets empty ``annotations``.
+
+    Raises:
+        AnnotationError: If it is no JSON, or entries lack keys, have values of another kind or an
+            id twice, or point to a picture or category that is not there.
+    """
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise AnnotationError(f'{path} cannot be read as JSON: {error}') from error
+    if isinstance(content, dict):
+        content.setdefault('annotations', [])
+    check_form(content, path)
+    return content
+
+
+def check_form(content: Any, path: Path) -> None:
+    """Check keys, values and references of all entries.
+
+    Raises:
+        AnnotationError: With the first entry that is wrong.
+    """
+    for table in KEYS:
+        entries = content.get(table) if isinstance(content, dict) else None
+        if not isinstance(entries, list):
+            raise AnnotationError(f'{path} is no COCO file: it has no list {table!r}')
+        check_entries(entries, table, path)
+    pictures = {entry['id'] for entry in content['images']}
+    categories = {entry['id'] for entry in content['categories']}
+    for entry in content['annotations']:
+        if mistake := annotation_mistake(entry, pictures, categories):
+            raise AnnotationError(f'{path}: annotation {entry["id"]} {mistake}')
+
+
+def check_entries(entries: Sequence[Any], table: str, path: Path) -> None:
+    """Check keys, kinds of values and ids of one of the file's lists.
+
+    Raises:
+        AnnotationError: With the first entry that is wrong.
+    """
+    kinds = [(key, *KINDS[key]) for key in KEYS[table] if key in KINDS]
+    for place, entry in enumerate(entries):
+        name = f'{table}[{place}]'
+        missing = [key for key in KEYS[table] if not isinstance(entry, dict) or key not in entry]
+        if isinstance(entry, dict) and 'id' in entry:
+            name += f' (id {entry["id"]})'
+        if missing:
+            raise AnnotationError(f'{path}: {name} has no {", ".join(missing)}')
+        for key, types, kind in kinds:
+            if type(entry[key]) not in types:
+                raise AnnotationError(
+                    f'{path}: {name} has {key} {entry[key]!r}; it must be {kind}'
+                )
+    doubled = [number for number, n in Counter(e['id'] for e in entries).items() if n > 1]
+    if doubled:
+        raise AnnotationError(f'{path}: several {table} have the id {doubled[0]}')
+
+
+def annotation_mistake(
+    entry: Entry, pictures: Collection[int], categories: Collection[int]
+) -> str | None:
+    """What is wrong with an annotation's id, references or box."""
+    if entry['id'] == 0:
+        return (
+            'has an id that COCO scoring takes for "no match", so that a perfect detection counts '
+            'as wrong; number annotations from 1'
+        )
+    for key, known in (('image_id', pictures), ('category_id', categories)):
+        if entry[key] not in known:
+            return f'has {key} {entry[key]}, which the file does not have'
+    if not is_box(entry['bbox']):
+        return f'has bbox {entry["bbox"]}; it must be [x, y, width, height] in pixels'
+    return None
+
+
+def is_box(box: Any) -> bool:
+    """Whether it is [x, y, width, height] of finite numbers, the sizes not negative."""
+    if not isinstance(box, list) or len(box) != 4 or not NUMBER.issuperset(map(type, box)):
+        return False
+    x, y, width, height = box
+    return abs(x) < inf and abs(y) < inf and 0 <= width < inf and 0 <= height < inf
+
+
+def category_ids(content: Entry, classes: Sequence[str], path: Path) -> list[int]:
+    """Ids of named categories, in the order of the names.
+
+    Args:
+        content: A COCO file.
+        classes: Names to find.
+        path: For messages.
+
+    Raises:
+        AnnotationError: If a name is not in the file, or in it twice.
+    """
+    if isinstance(classes, str):
+        raise AnnotationError(
+            f"classes={classes!r} is one word: write a tuple, classes=('{classes}',) with the comma"
+        )
+    names = [entry['name'] for entry in content['categories']]
+    missing = [name for name in classes if name not in names]
+    if missing:
+        raise AnnotationError(
+            f'{path}: {len(classes) - len(missing)} of {len(classes)} classes found, not '
+            f'{listing(missing)}; the file has {listing(names)}. Set metainfo=dict(classes=...) of '
+            'the data set to names of the file'
+        )
+    doubled = [name for name in classes if names.count(name) > 1]
+    if doubled:
+        raise AnnotationError(f'{path} has several categories of the name {doubled[0]!r}')
+    ids = {entry['name']: entry['id'] for entry in content['categories']}
+    return [ids[name] for name in classes]
+
+
+def listing(names: Sequence[str]) -> str:
+    """The first few names, quoted."""
+    more = f' and {len(names) - 8} more' if len(names) > 8 else ''
+    return ', '.join(map(repr, names[:8])) + more
+
+
+def is_mask(segmentation: Any) -> bool:
+    """Whether it is polygons or run lengths; mmdet leaves out objects with too few corners."""
+    if isinstance(segmentation, dict):
+        counts, size = segmentation.get('counts'), segmentation.get('size')
+        return isinstance(counts, list | str) and isinstance(size, list)
+    return isinstance(segmentation, list) and {*map(type, segmentation)} == {list}
+
+
+def check_masks(content: Entry, path: Path) -> None:
+    """Check that every object has a mask.
+
+    Raises:
+        AnnotationError: With the first annotation that has none, and how many there are.
+    """
+    lacking = [
+        entry['id'] for entry in content['annotations'] if not is_mask(entry.get('segmentation'))
+    ]
+    if lacking:
+        raise AnnotationError(
+            f'{path}: {len(lacking)} of {len(content["annotations"])} annotations have no '
+            f'segmentation (polygons or run lengths), the first is annotation {lacking[0]}; a mask '
+            'head cannot learn from boxes: remove them, or train a model without masks '
+            '(with_mask=False)'
+        )
+
+
+def check_objects(content: Entry, wanted: Iterable[int], path: Path) -> None:
+    """Check that there is something to learn.
+
+    Args:
+        content: A COCO file.
+        wanted: Ids of the categories that are learnt.
+        path: For messages.
+
+    Raises:
+        AnnotationError: If no annotation is of these categories, or all are crowds.
+    """
+    wanted = set(wanted)
+    crowds = [bool(e.get('iscrowd')) for e in content['annotations'] if e['category_id'] in wanted]
+    if all(crowds):
+        what = 'has no object of the classes'
+        if crowds:
+            what = f'all {len(crowds)} objects of the classes are crowds (iscrowd=1)'
+        raise AnnotationError(f'{path}: {what}: there is nothing to learn')
