@@ -52,3 +52,31 @@ def resolve_indices(name: str, indices: Sequence[int], depth: int) -> tuple[int,
     if any(a >= b for a, b in pairwise(resolved)):
         raise ValueError(f'{name} {tuple(indices)} must be ascending block numbers, each once')
     return resolved
+
+
+def layer_depth(param_name: str, num_blocks: int, prefix: str = '') -> tuple[int, int]:
+    """Depth of a parameter, for layer-wise decay of the learning rate.
+
+    Args:
+        param_name: Full name of the parameter.
+        num_blocks: Blocks of the backbone.
+        prefix: Name of the backbone in the model with a trailing dot, such as 'backbone.'.
+
+    Returns:
+        The depth and the number of depths (blocks + 2): 0 for patch embedding, tokens and position
+        embedding, i + 1 for block i, the last for all that comes after the blocks.
+
+    Raises:
+        ValueError: If the backbone has no such parameter.
+    """
+    num_depths = num_blocks + 2
+    if not param_name.startswith(prefix):
+        return num_depths - 1, num_depths
+    part = param_name[len(prefix) :].split('.')
+    if part[0] == 'blocks' and int(part[1]) < num_blocks:
+        return int(part[1]) + 1, num_depths
+    if part[0] == 'norm':
+        return num_depths - 1, num_depths
+    if part[0] in ('patch_embed', 'pos_embed', 'cls_token', 'reg_token'):
+        return 0, num_depths
+    raise ValueError(f'{param_name} is no parameter of ViT5 under the prefix {prefix!r}')

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ..checkpoint import load_pretrained
 from ..layers import Block, RMSNorm, TokenLayout, resample_pos_embed, token_rotation
-from .sizes import LONG_NAMES, quarters, resolve_arch, resolve_indices
+from .sizes import LONG_NAMES, layer_depth, quarters, resolve_arch, resolve_indices
 
 
 @MODELS.register_module()
@@ -203,17 +203,7 @@ class ViT5(BaseModule):
         Raises:
             ValueError: If the backbone has no such parameter.
         """
-        num_depths = len(self.blocks) + 2
-        if not param_name.startswith(prefix):
-            return num_depths - 1, num_depths
-        part = param_name[len(prefix) :].split('.')
-        if part[0] == 'blocks' and int(part[1]) < len(self.blocks):
-            return int(part[1]) + 1, num_depths
-        if part[0] == 'norm':
-            return num_depths - 1, num_depths
-        if part[0] in ('patch_embed', 'pos_embed', 'cls_token', 'reg_token'):
-            return 0, num_depths
-        raise ValueError(f'{param_name} is no parameter of ViT5 under the prefix {prefix!r}')
+        return layer_depth(param_name, len(self.blocks), prefix)
 
     def forward_blocks(
         self, x: Tensor, indices: Sequence[int]

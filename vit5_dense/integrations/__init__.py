@@ -1,0 +1,1 @@
+"""Adapters to other frameworks, each imported on demand only."""
