@@ -20,11 +20,11 @@ PARTS = (
 )  # fmt: skip
 
 
-def sample_of(scope: str, side: int) -> Any:
-    """A data sample of a square picture, with what heads ask of it."""
+def sample_of(scope: str, height: int, width: int) -> Any:
+    """A data sample of a picture, with what heads ask of it."""
     kind = {'mmseg': 'SegDataSample', 'mmdet': 'DetDataSample'}[scope]
     sample = getattr(importlib.import_module(f'{scope}.structures'), kind)()
-    shape = (side, side)
+    shape = (height, width)
     sample.set_metainfo(
         {
             'img_id': 0,
@@ -32,6 +32,8 @@ def sample_of(scope: str, side: int) -> Any:
             'img_shape': shape,
             'ori_shape': shape,
             'scale_factor': (1.0, 1.0),
+            'batch_input_shape': shape,
+            'pad_shape': shape,
         }
     )
     return sample
@@ -84,7 +86,7 @@ def time_parts(
         for _ in range(warmup + rounds):
             for times in seconds.values():
                 times.append(0.0)
-            batch = {'inputs': [picture], 'data_samples': [sample_of(scope, side)]}
+            batch = {'inputs': [picture], 'data_samples': [sample_of(scope, side, side)]}
             begin = time.perf_counter()
             with torch.inference_mode():
                 model.test_step(batch)
