@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tiny import TINY
+from tiny_run import forget_runs
 from vit5_dense import ViT5
 
 SHARED = Path(__file__).resolve().parents[1] / '..' / 'shared'
@@ -28,9 +29,10 @@ def randomise(module: nn.Module) -> None:
 
 
 @pytest.fixture(autouse=True)
-def seeded() -> None:
-    """Every test starts from the same random state."""
+def fresh() -> None:
+    """Every test starts from the same random state and without the runs of the tests before."""
     torch.manual_seed(0)
+    forget_runs()
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 import os
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -8,9 +7,15 @@ import torch
 from mmengine.config import Config, ConfigDict
 
 from tiny_run import DEMO, REPO
-from vit5_dense import building as module
-from vit5_dense.building import build_runner, check_classes, check_data, check_strides
-from vit5_dense.config import fit_machine, join_processes, load_config, replace_type, without_labels
+from vit5_dense import config
+from vit5_dense.config import (
+    fit_machine,
+    join_processes,
+    load_config,
+    replace_type,
+    usable_cores,
+    without_labels,
+)
 from vit5_dense.errors import UserError, run_tool
 
 
@@ -88,14 +93,6 @@ def test_options_that_do_not_fit_are_named(options: dict[str, Any]) -> None:
     assert '--cfg-options' in message(str(DEMO), options)
 
 
-def test_whatever_refuses_a_config_becomes_one_message(tmp_path: Path) -> None:
-    path = tmp_path / 'mine.py'
-    path.write_text(f"model = dict(type='NoSuchModel')\nwork_dir = {str(tmp_path)!r}\n")
-    cfg = load_config(str(path))
-    with pytest.raises(UserError, match=r'mine\.py cannot be built: .*NoSuchModel'):
-        build_runner(cfg, train=True)
-
-
 def fit(launcher: str = 'none', **cfg: Any) -> Config:
     default = {'model': {}, 'env_cfg': {'dist_cfg': {'backend': 'nccl'}}}
     fitted = Config({**default, **cfg})
@@ -125,7 +122,7 @@ def test_syncbn_stays_only_where_processes_have_gpus(
 
 
 def test_workers_beyond_the_cores_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, 'cpu_count', lambda: 2)
+    monkeypatch.setattr(config, 'usable_cores', lambda: 2)
     cfg = fit(
         train_dataloader={'num_workers': 8, 'persistent_workers': True},
         val_dataloader={'num_workers': 1},
@@ -134,6 +131,14 @@ def test_workers_beyond_the_cores_are_left_out(monkeypatch: pytest.MonkeyPatch) 
     assert cfg.train_dataloader.num_workers == 2
     assert cfg.val_dataloader.num_workers == 1
     assert cfg.test_dataloader == {'num_workers': 0, 'persistent_workers': False}
+
+
+def test_cores_are_those_that_the_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, 'cpu_count', lambda: 64)
+    monkeypatch.setattr(os, 'sched_getaffinity', lambda pid: {3, 5, 7}, raising=False)
+    assert usable_cores() == 3
+    monkeypatch.delattr(os, 'sched_getaffinity')
+    assert usable_cores() == 64
 
 
 def test_types_are_replaced_at_any_depth() -> None:
@@ -155,72 +160,11 @@ def test_labels_leave_a_pipeline_and_nothing_else_does() -> None:
     assert tta['transforms'] == [flips, [labels], [pack]], 'the original stays as it is'
 
 
-def data_cfg(root: Path, **dataset: Any) -> Config:
-    prefix = {'img_path': 'images', 'seg_map_path': 'labels'}
-    loader = {'dataset': {'data_root': str(root), 'data_prefix': prefix, **dataset}}
-    return Config({'train_dataloader': loader, 'data_help': 'Get it at example.org'})
-
-
-def test_data_folders_must_exist_and_hold_something(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    cfg = data_cfg(Path('set'))
-    with pytest.raises(UserError, match='Get it at') as info:
-        check_data(cfg, ['train'])
-    assert f'{tmp_path}/set/images does not exist' in str(info.value)
-
-    (tmp_path / 'set/images').mkdir(parents=True)
-    with pytest.raises(UserError, match='is empty') as info:
-        check_data(cfg, ['train'])
-    assert f'{tmp_path}/set/images' in str(info.value)
-
-    (tmp_path / 'set/images/a.png').touch()
-    with pytest.raises(UserError, match=r'set/labels does not exist'):
-        check_data(cfg, ['train'])
-    (tmp_path / 'set/labels').mkdir()
-    (tmp_path / 'set/labels/a.png').touch()
-    check_data(cfg, ['train', 'val'])
-
-
-def test_a_missing_list_of_files_is_named_and_help_has_a_default(tmp_path: Path) -> None:
-    cfg = data_cfg(tmp_path, data_prefix={}, ann_file='splits/val.txt')
-    cfg.pop('data_help')
-    with pytest.raises(UserError, match=r'splits/val\.txt does not exist') as info:
-        check_data(cfg, ['train'])
-    assert 'train_dataloader.dataset.data_root' in str(info.value)
-    (tmp_path / 'splits').mkdir()
-    (tmp_path / 'splits/val.txt').touch()
-    check_data(cfg, ['train'])
-
-
 def test_the_launcher_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv('LOCAL_RANK', raising=False)
     join_processes('none')
     with pytest.raises(UserError, match=r'dist_train\.sh'):
         join_processes('pytorch')
-
-
-def test_wrong_strides_and_classes_are_named() -> None:
-    from vit5_dense import SimplePyramid, ViT5
-
-    model = torch.nn.Module()
-    sizes = {'embed_dims': 32, 'depth': 1, 'num_heads': 2}
-    model.backbone = ViT5(arch=sizes, patch_size=8, out_indices=(0,))
-    model.neck = SimplePyramid(32)
-    with pytest.raises(UserError, match=r'model\.neck\.in_stride=8'):
-        check_strides(model)
-    model.neck = SimplePyramid(32, in_stride=8)
-    check_strides(model)
-
-    model.decode_head = torch.nn.Module()
-    model.decode_head.num_classes = 150
-    loader: Any = SimpleNamespace(dataset=SimpleNamespace(metainfo={'classes': ('a', 'b')}))
-    runner: Any = SimpleNamespace(model=model)
-    with pytest.raises(UserError, match=r'150.* 2 classes'):
-        check_classes(runner, loader)
-    model.decode_head.num_classes = 2
-    check_classes(runner, loader)
 
 
 def test_mistakes_end_in_one_line_and_status_2(capsys: pytest.CaptureFixture) -> None:
@@ -241,12 +185,3 @@ def test_mistakes_end_in_one_line_and_status_2(capsys: pytest.CaptureFixture) ->
     ]
     with pytest.raises(ZeroDivisionError):  # our own faults keep their traceback
         run_tool(lambda: 1 / 0)
-
-
-def test_detection_is_asked_for_its_framework(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-    monkeypatch.setattr(module, 'require_det', lambda: asked.append('det'))
-    monkeypatch.setattr(module, 'require_seg', lambda: asked.append('seg'))
-    for scope in ('mmdet', 'mmseg'):
-        module.require_framework(Config({'default_scope': scope}))
-    assert asked == ['det', 'seg']

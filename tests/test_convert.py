@@ -1,12 +1,15 @@
 """Any file to a bare one, with sizes read from the shapes."""
 
+import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
 import oracle
+from tiny_run import call, scenes, write_config
 from vit5_dense import ViT5
 from vit5_dense.checkpoint import load_pretrained
 from vit5_dense.checkpoint_io import CheckpointError, read_file, write_file
@@ -76,6 +79,37 @@ def test_a_converted_file_loads_into_the_backbone(training_file: Path, suffix: s
     load_pretrained(backbone, str(path))  # of 2 blocks it needs one
     assert {float(param.unique()) for param in backbone.parameters()} == {1}
     assert [p.name for p in path.parent.glob('*.part')] == []
+
+
+@pytest.mark.skipif(not hasattr(torch.serialization, 'safe_globals'), reason='needs torch 2.5')
+def test_a_run_of_plain_mmengine_starts_a_backbone_and_converts(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Without the hook of this package a checkpoint holds histories and numbers of numpy."""
+    pytest.importorskip('mmseg.models')
+    extra = 'custom_hooks = []\ntrain_cfg.update(max_iters=1, val_interval=1)\n'
+    config = write_config(tmp_path, scenes(tmp_path_factory), extra)
+    call('train', config, '--work-dir', tmp_path)
+    plain = tmp_path / 'iter_1.pth'
+    with pytest.raises(pickle.UnpicklingError):
+        torch.load(plain, weights_only=True)
+    saved = torch.load(plain, weights_only=False)['state_dict']
+    expected = {
+        key.removeprefix('backbone.'): value
+        for key, value in saved.items()
+        if key.startswith('backbone.')
+    }
+    options: dict[str, Any] = {
+        'arch': {'embed_dims': 32, 'depth': 2, 'num_heads': 2},
+        'pretrain_img_size': 64,
+        'out_indices': (1,),
+    }
+    call('convert_checkpoint', plain, tmp_path / 'out.safetensors')
+    for file in (plain, tmp_path / 'out.safetensors'):
+        init_cfg = {'type': 'Pretrained', 'checkpoint': str(file)}
+        backbone = ViT5(**options, init_cfg=init_cfg)
+        backbone.init_weights()
+        torch.testing.assert_close(dict(backbone.state_dict()), expected, rtol=0, atol=0)
 
 
 def test_a_whole_file_is_asked_for(training_file: Path) -> None:

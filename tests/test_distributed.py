@@ -72,11 +72,6 @@ def test_two_processes_train_and_validate(run: Run, tmp_path: Path) -> None:
     (scalars,) = (tmp_path / 'work').glob('*/vis_data/scalars.json')
     rows = [json.loads(line) for line in scalars.read_text().splitlines()]
     assert [row['step'] for row in rows if 'mIoU' in row] == [2]
-    # the same checkpoint scores the same in one process: 3 pictures are no equal shares
-    alone = call('test', config, checkpoint, '--work-dir', tmp_path / 'alone')
-    assert [row['mIoU'] for row in rows if 'mIoU' in row] == [
-        pytest.approx(alone['mIoU'], abs=0.01)
-    ]
 
 
 def test_interrupted_processes_stop_after_the_same_iteration(run: Run, tmp_path: Path) -> None:

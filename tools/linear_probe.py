@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from torchvision.datasets import ImageFolder
 
+from vit5_dense.building import building
 from vit5_dense.config import check_device, load_config
 from vit5_dense.errors import UserError, run_tool
 from vit5_dense.timm_models import NAMES, ViT5Classifier
@@ -49,9 +50,13 @@ def build_model(args: argparse.Namespace) -> ViT5Classifier:
             args.model, pretrained=args.pretrained, num_classes=0, global_pool=args.pool
         )
     else:
-        backbone = load_config(args.model).model.backbone
-        sizes = {k: backbone[k] for k in ('arch', 'pretrain_img_size') if k in backbone}
-        model = ViT5Classifier(**sizes, num_classes=0, global_pool=args.pool)
+        cfg = load_config(args.model)
+        with building(cfg):
+            backbone = cfg.model.backbone
+            if 'ViT5' not in str(backbone.type):
+                raise UserError(f'config {args.model} has the backbone {backbone.type}, not ViT5')
+            sizes = {k: backbone[k] for k in ('arch', 'pretrain_img_size') if k in backbone}
+            model = ViT5Classifier(**sizes, num_classes=0, global_pool=args.pool)
         args.checkpoint = args.checkpoint or (backbone.get('init_cfg') or {}).get('checkpoint')
     if args.checkpoint:
         model.load_pretrained(args.checkpoint)
@@ -80,9 +85,12 @@ def extract(
     """Features (N, C), fp32 on the CPU, and labels (N,) of all pictures."""
     loader = DataLoader(data, args.batch_size, num_workers=args.workers)
     features, labels = [], []
-    for pictures, targets in track(loader, description=f'features of {Path(data.root).name}'):
-        features.append(model(pictures.to(args.device)).float().cpu())
-        labels.append(targets)
+    try:
+        for pictures, targets in track(loader, description=f'features of {Path(data.root).name}'):
+            features.append(model(pictures.to(args.device)).float().cpu())
+            labels.append(targets)
+    except OSError as error:  # of PIL; from a worker with its traceback
+        raise UserError(f'{data.root} cannot be read: {str(error).splitlines()[-1]}') from error
     return torch.cat(features), torch.cat(labels)
 
 
@@ -113,6 +121,8 @@ def main(argv: Sequence[str] | None = None) -> float:
         Top-1 accuracy on val, per cent.
     """
     args = parse_args(argv)
+    if args.batch_size < 1 or args.workers < 0 or not 0 <= args.decay < float('inf'):
+        raise UserError('--batch-size must be 1 or more, --workers and --decay 0 or more')
     check_device(args.device)
     model = build_model(args)
     train, val = (open_split(Path(args.folder, split), model) for split in ('train', 'val'))

@@ -7,12 +7,10 @@ Examples:
 
 import argparse
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import torch
-
-from vit5_dense.checkpoint_io import read_file, resolve_checkpoint
+from vit5_dense.checkpoint_io import read_file, resolve_checkpoint, write_file
 from vit5_dense.errors import UserError, make_folder, run_tool
 from vit5_dense.hooks.plain_checkpoint import to_plain
 
@@ -41,18 +39,14 @@ def main(argv: Sequence[str] | None = None) -> str:
         raise UserError(f'{dst} must end in .pth')
     src = resolve_checkpoint(args.src)
     content = read_file(src)
-    if 'state_dict' not in content:
+    if not isinstance(content.get('state_dict'), Mapping):
         raise UserError(f'{src} has no state_dict: it is no checkpoint of a training run')
     meta = to_plain(dict(content.get('meta') or {}))
-    part = make_folder(dst.parent) / f'{dst.name}.part'
-    try:
-        kept = {key: meta[key] for key in KEPT_META if key in meta}
-        torch.save({'state_dict': content['state_dict'], 'meta': kept}, part)
-        digest = hashlib.sha256(part.read_bytes()).hexdigest()
-        final = dst.with_name(f'{dst.stem}-{digest[:8]}.pth')
-        part.replace(final)
-    finally:
-        part.unlink(missing_ok=True)
+    kept = {key: meta[key] for key in KEPT_META if key in meta}
+    part = make_folder(dst.parent) / f'{dst.stem}.part.pth'
+    write_file(part, content['state_dict'], kept)
+    digest = hashlib.sha256(part.read_bytes()).hexdigest()
+    final = part.replace(dst.with_name(f'{dst.stem}-{digest[:8]}.pth'))
     print(f'published: {final}')
     return str(final)
 

@@ -12,7 +12,7 @@ from typing import Any
 import mmengine.dist
 import numpy as np
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -69,6 +69,12 @@ def mmengine_types() -> list[Any]:
     return types
 
 
+def is_safetensors(path: Path) -> bool:
+    """Whether a file is taken for safetensors, whatever its name: its header follows 8 bytes."""
+    with path.open('rb') as file:
+        return file.read(9)[8:] == b'{'
+
+
 def read_file(path: Path) -> Mapping[str, Any]:
     """Read a checkpoint; its content, not its name, tells safetensors from torch files.
 
@@ -88,7 +94,7 @@ def read_file(path: Path) -> Mapping[str, Any]:
     try:
         with path.open('rb') as file:
             head = file.read(9)
-        if head[8:] == b'{':
+        if is_safetensors(path):
             with safe_open(path, framework='pt') as file:
                 content = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
         elif head[:2] in (b'PK', b'\x80\x02'):
@@ -145,7 +151,14 @@ def download(url: str) -> Path:
     return path
 
 
-def write_file(path: Path, state: Mapping[str, Tensor], meta: Mapping[str, str]) -> None:
+def local_file(checkpoint: str) -> Path:
+    """A checkpoint as a path: a URL is downloaded, ``~`` is the home folder."""
+    if checkpoint.startswith(('http://', 'https://')):
+        return download(checkpoint)
+    return Path(checkpoint).expanduser()
+
+
+def write_file(path: Path, state: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
     """Write a state dict to a ``.safetensors`` or ``.pth`` file, whole or not at all.
 
     Args:
@@ -166,7 +179,8 @@ def write_file(path: Path, state: Mapping[str, Tensor], meta: Mapping[str, str])
         else:
             raise CheckpointError(f'{path} must end in .safetensors or .pth')
         part.replace(path)
-    except OSError as error:
-        raise CheckpointError(f'{path} cannot be written: {error.strerror}') from error
+    except (OSError, RuntimeError, SafetensorError) as error:  # torch's writer has no OSError
+        reason = getattr(error, 'strerror', None) or ' '.join(str(error).split())
+        raise CheckpointError(f'{path} cannot be written: {reason}') from error
     finally:
         part.unlink(missing_ok=True)

@@ -1,6 +1,6 @@
 from collections import OrderedDict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -12,6 +12,13 @@ from vit5_dense import __version__
 from vit5_dense.hooks.plain_checkpoint import from_plain, to_plain
 
 ALLOWED = (dict, list, tuple, str, bool, int, float, type(None), torch.Tensor)
+
+
+class Size(NamedTuple):
+    """Stands for what a user's hook may put into the hub."""
+
+    number: Any
+    names: Any
 
 
 def leaves(value: Any) -> list[Any]:
@@ -28,12 +35,19 @@ def test_objects_become_tensors_numbers_and_containers() -> None:
         'array': np.array([[1, 2]]),
         'number': np.float32(1.5),
         'nested': [OrderedDict(a=np.int64(3)), (None, 'text', True)],
+        'names': np.array([['sky', 'sea']]),
+        'mixed': np.array([np.float32(0.5), 'sea', None], dtype=object),
+        'named': Size(np.int64(2), [np.str_('wide')]),
     }
     plain = to_plain(hub)
     assert all(type(leaf) in ALLOWED for leaf in leaves(plain))
     assert plain['array'].tolist() == [[1, 2]]
     assert plain['number'] == 1.5
     assert plain['nested'] == [{'a': 3}, (None, 'text', True)]
+    assert plain['names'] == [['sky', 'sea']]
+    assert plain['mixed'] == [0.5, 'sea', None]
+    assert plain['named'] == (2, ['wide'])
+    assert type(plain['named']) is tuple, 'a class of its own would not load'
     assert isinstance(hub['loss'], HistoryBuffer), 'the running hub stays as it is'
 
 

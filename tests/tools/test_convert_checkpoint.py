@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -122,6 +123,87 @@ def test_a_wrong_file_is_named_and_leaves_nothing_behind(
 def test_another_suffix_is_refused(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code('convert_checkpoint', source, source.with_name('out.bin')) == 2
     assert '.safetensors or .pth' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ('dst', 'options', 'part'),
+    [
+        ('out.pth', ['--to-img-size', 40], '40 is no multiple of the patch size 16'),
+        ('out.pth', ['--to-img-size', 0], '0 is no multiple'),
+        ('out.pth', ['--to-img-size', -16], '-16 is no multiple'),
+        ('bare.pth/out.pth', [], 'bare.pth cannot be made'),
+        ('folder.pth', [], 'folder.pth exists'),
+        ('folder.pth', ['--force'], 'folder.pth cannot be written'),
+        ('folder.safetensors', ['--force'], 'folder.safetensors cannot be written'),
+    ],
+)
+def test_values_that_cannot_be_are_refused_in_one_line(
+    source: Path,
+    capsys: pytest.CaptureFixture[str],
+    dst: str,
+    options: list[object],
+    part: str,
+) -> None:
+    for suffix in ('pth', 'safetensors'):
+        source.with_name(f'folder.{suffix}').mkdir()
+    before = set(source.parent.iterdir())
+    assert exit_code('convert_checkpoint', source, source.parent / dst, *options) == 2
+    error = capsys.readouterr().err
+    assert part in error
+    assert error.count('\n') == 1
+    assert set(source.parent.iterdir()) == before
+
+
+@pytest.fixture
+def full_disk(source: Path) -> Iterator[None]:
+    """Once the source is there, as a run saves it, no file can grow beyond 10 kB."""
+    resource = pytest.importorskip('resource', reason='not on Windows')
+    torch.save({'state_dict': torch.load(source, weights_only=True)}, source)
+    old = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, old[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, old)
+
+
+@pytest.mark.parametrize(
+    ('tool', 'suffix'),
+    [
+        ('convert_checkpoint', '.pth'),
+        ('convert_checkpoint', '.safetensors'),
+        ('publish_checkpoint', '.pth'),
+    ],
+)
+@pytest.mark.usefixtures('full_disk')
+def test_a_full_disk_is_named_and_keeps_no_half_file(
+    source: Path, capsys: pytest.CaptureFixture[str], tool: str, suffix: str
+) -> None:
+    assert exit_code(tool, source, source.with_name(f'out{suffix}')) == 2
+    error = capsys.readouterr().err
+    assert 'cannot be written: ' in error
+    assert error.count('\n') == 1
+    assert list(source.parent.iterdir()) == [source]
+
+
+@pytest.mark.parametrize(
+    ('src', 'dst', 'part'),
+    [
+        ('trained.pth', 'trained.pth/out.pth', 'trained.pth cannot be made'),
+        ('trained.pth', 'out.safetensors', 'must end in .pth'),
+        ('bare.pth', 'out.pth', 'has no state_dict'),
+        ('nope.pth', 'out.pth', 'nope.pth does not exist'),
+    ],
+)
+def test_what_cannot_be_published_is_named_in_one_line(
+    source: Path, capsys: pytest.CaptureFixture[str], src: str, dst: str, part: str
+) -> None:
+    torch.save({'state_dict': {'a': torch.ones(2)}}, source.with_name('trained.pth'))
+    torch.save({'a': torch.ones(2)}, source)
+    before = set(source.parent.iterdir())
+    assert exit_code('publish_checkpoint', source.parent / src, source.parent / dst) == 2
+    error = capsys.readouterr().err
+    assert part in error
+    assert error.count('\n') == 1
+    assert set(source.parent.iterdir()) == before
 
 
 def test_publishing_strips_all_but_weights_and_names_the_file_by_its_hash(

@@ -42,6 +42,58 @@ def test_the_classifier_is_at_the_optimum_of_its_loss() -> None:
     assert classifier.weight.grad.abs().max() < 1e-3
 
 
+@pytest.mark.parametrize(
+    'option',
+    [
+        ('--batch-size', 0),
+        ('--batch-size', -4),
+        ('--workers', -1),
+        ('--decay', -1),
+        ('--decay', 'nan'),
+        ('--device', 'nope'),
+        ('--checkpoint', 'nope.pth'),
+    ],
+    ids=lambda option: ' '.join(map(str, option)),
+)
+def test_a_value_that_cannot_be_is_refused_in_one_line(
+    folder: Path, capsys: pytest.CaptureFixture[str], option: tuple[str, object]
+) -> None:
+    assert exit_code('linear_probe', 'vit5_tiny_patch16_224', folder, *option) == 2
+    error = capsys.readouterr().err
+    assert error.startswith('error: ')
+    assert error.count('\n') == 1
+    assert option[0].removeprefix('--check') in error or 'nope' in error
+
+
+@pytest.mark.parametrize(
+    ('text', 'part'),
+    [
+        ("dict(type='X')", 'backbone'),
+        ("dict(type='X', backbone=dict(type='ResNet', depth=50))", 'ResNet'),
+        ("dict(type='X', backbone=dict(type='ViT5', arch='giant'))", 'giant'),
+    ],
+)
+def test_a_config_without_a_vit5_is_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str], text: str, part: str
+) -> None:
+    (folder / 'mine.py').write_text(f'model = {text}\n')
+    assert exit_code('linear_probe', folder / 'mine.py', folder) == 2
+    error = capsys.readouterr().err
+    assert str(folder / 'mine.py') in error
+    assert part in error
+
+
+@pytest.mark.parametrize('workers', [0, 1])
+def test_a_picture_that_cannot_be_read_is_named(
+    folder: Path, capsys: pytest.CaptureFixture[str], workers: int
+) -> None:
+    (folder / 'train' / 'red' / '3.png').write_text('no picture')
+    argv = ['vit5_tiny_patch16_224', folder, '--workers', workers]
+    assert exit_code('linear_probe', *argv) == 2
+    error = capsys.readouterr().err.splitlines()
+    assert f'{folder}/train/red/3.png' in error[-1]
+
+
 def test_a_wrong_layout_is_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code('linear_probe', 'vit5_tiny_patch16_224', folder / 'train') == 2
     assert 'CLASS/*.jpg' in capsys.readouterr().err

@@ -28,6 +28,22 @@ tta_pipeline = [
 ]
 """
 
+# One set for each of two folders, in place of one set that finds both.
+CONCAT = """
+sets = [
+    dict(
+        type='BaseSegDataset',
+        metainfo={{_base_.metainfo}},
+        data_root=data_root,
+        data_prefix=dict(img_path=f'images/val/{name}', seg_map_path='nope'),
+        img_suffix='.png',
+        pipeline={{_base_.test_pipeline}},
+    )
+    for name in ('north', 'south')
+]
+test_dataloader['dataset'] = dict(_delete_=True, type='ConcatDataset', datasets=sets)
+"""
+
 
 @pytest.fixture(scope='module')
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
@@ -136,6 +152,51 @@ def test_pictures_without_labels_get_label_files(
         size = Image.open(folder_of_pictures / name).size
         assert label.shape == size[::-1]
         assert 1 <= label.min() <= label.max() <= 12, 'counted from 1, as the labels of the set'
+
+
+def two_folders(folder: Path, *names: str) -> list[Path]:
+    """One small picture in each of two folders."""
+    paths = [folder / 'images' / 'val' / place for place in ('north', 'south')]
+    for path, name in zip(paths, names, strict=True):
+        path.mkdir(parents=True)
+        Image.fromarray(np.zeros((32, 32, 3), np.uint8)).save(path / name)
+    return [path / name for path, name in zip(paths, names, strict=True)]
+
+
+@pytest.mark.parametrize('extra', ['', CONCAT], ids=['sub folders', 'ConcatDataset'])
+def test_pictures_whose_labels_would_be_one_file_are_refused(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture, extra: str
+) -> None:
+    paths = two_folders(tmp_path, '1.png', '1.png')
+    argv = [write_config(tmp_path, tmp_path, extra), run.checkpoint, '--work-dir', tmp_path]
+    error = refusal(capsys, *argv, '--format-only', '--out', tmp_path / 'o')
+    assert all(str(path) in error for path in paths)
+    assert '1.png' in error
+    assert list((tmp_path / 'o').iterdir()) == []
+
+
+@pytest.mark.parametrize('extra', ['', CONCAT], ids=['sub folders', 'ConcatDataset'])
+@pytest.mark.parametrize('options', [[], ['--tta']], ids=['plain', 'tta'])
+def test_labels_of_several_folders_are_written_side_by_side(
+    run: Run, tmp_path: Path, extra: str, options: list[str]
+) -> None:
+    two_folders(tmp_path, '1.png', '2.png')
+    argv = [write_config(tmp_path, tmp_path, extra), run.checkpoint, '--work-dir', tmp_path]
+    call('test', *argv, '--format-only', '--out', tmp_path / 'o', *options)
+    assert {path.name for path in (tmp_path / 'o').iterdir()} == {'1.png', '2.png'}
+
+
+def test_several_metrics_are_scored(run: Run, tmp_path: Path) -> None:
+    """``test_evaluator`` may be a list; the table of classes is that of the first metric."""
+    metrics = "test_evaluator = [dict(type='IoUMetric', iou_metrics=[m], prefix=m) for m in {}]\n"
+    config = write_config(tmp_path, run.data, metrics.format(['mIoU', 'mDice']))
+    argv = [config, run.checkpoint, '--work-dir', tmp_path / 'w']
+    scores = call('test', *argv)
+    assert scores['mIoU/mIoU'] == pytest.approx(run.scores['mIoU'], abs=0.01)
+    assert scores['mDice/mDice'] > scores['mIoU/mIoU']
+    assert 'IoU' in json.loads((tmp_path / 'w' / 'scores.json').read_text())['classes'][0]
+    assert call('test', *argv, '--format-only', '--out', tmp_path / 'o') == {}
+    assert len(list((tmp_path / 'o').iterdir())) == 3
 
 
 def test_label_files_are_the_best_class_of_the_model(run: Run, tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import save_file
 from torch import nn
 
 from tiny_run import DEMO, REPO, Run, call, exit_code, load_tool, scenes, trained, write_config
@@ -165,6 +167,73 @@ def test_a_wrong_file_to_start_from_is_named(
     assert exit_code('train', *argv) == 2
     assert 'error: ' in (error := capsys.readouterr().err)
     assert f'{tmp_path}/page.pth is neither' in error
+
+
+class Harmful:
+    """Makes a folder when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = str(path)
+
+    def __reduce__(self) -> tuple:
+        return os.mkdir, (self.path,)
+
+
+def wrong_start(kind: str, folder: Path) -> Path:
+    """A file that a run cannot or must not start from."""
+    path = folder / 'wrong.pth'
+    content = {'state_dict': {'a': torch.ones(1000)}, 'meta': {}, 'message_hub': {}}
+    if kind == 'safetensors':
+        save_file(content['state_dict'], path)
+    elif kind == 'cut short':
+        torch.save(content, path)
+        path.write_bytes(path.read_bytes()[:-1000])
+    else:
+        zipped = kind != 'harmful, of old torch'
+        content['meta'] = {'hook': Harmful(folder / 'harm')}
+        torch.save(content, path, _use_new_zipfile_serialization=zipped)
+    return path
+
+
+@pytest.mark.parametrize('way', ['--resume', 'load_from', 'resume=True'])
+@pytest.mark.parametrize('kind', ['harmful', 'harmful, of old torch', 'cut short', 'safetensors'])
+def test_a_file_to_go_on_from_is_refused_before_it_can_do_harm(
+    refused: Callable[..., str], tmp_path: Path, data: Path, kind: str, way: str
+) -> None:
+    """mmengine runs the code in a file that it cannot load otherwise."""
+    path = wrong_start(kind, tmp_path)
+    (tmp_path / 'last_checkpoint').write_text(str(path))
+    options = {
+        '--resume': ['--resume', path],
+        'load_from': ['--cfg-options', f'load_from={path}'],
+        'resume=True': ['--cfg-options', 'resume=True'],
+    }[way]
+    config = write_config(tmp_path, data)
+    assert str(path) in refused(config, '--work-dir', tmp_path, *options)
+    assert not (tmp_path / 'harm').exists()
+    if kind.startswith('harmful'):
+        torch.load(path, weights_only=False)
+        assert (tmp_path / 'harm').is_dir(), 'the file would have done harm'
+
+
+def test_a_run_does_not_go_on_from_weights_only(
+    refused: Callable[..., str], tmp_path: Path, data: Path
+) -> None:
+    torch.save({'state_dict': {'a': torch.ones(2)}, 'meta': {}}, tmp_path / 'published.pth')
+    argv = [write_config(tmp_path, data), '--work-dir', tmp_path / 'w']
+    assert 'load_from' in refused(*argv, '--resume', tmp_path / 'published.pth')
+
+
+def test_a_url_to_start_from_is_downloaded_and_read(
+    refused: Callable[..., str], tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.hub, 'get_dir', lambda: str(tmp_path))
+    (tmp_path / 'checkpoints').mkdir()
+    wrong_start('harmful', tmp_path).rename(tmp_path / 'checkpoints' / 'model.pth')
+    options = ['--cfg-options', 'load_from=https://example.org/model.pth']
+    error = refused(write_config(tmp_path, data), '--work-dir', tmp_path / 'w', *options)
+    assert f'{tmp_path}/checkpoints/model.pth holds' in error
+    assert not (tmp_path / 'harm').exists()
 
 
 def test_no_pretrained_leaves_the_file_out(tool: ModuleType) -> None:
