@@ -72,6 +72,28 @@ def test_a_config_with_a_mistake_is_named(tmp_path: Path, text: str) -> None:
     assert str(path) in message(str(path))
 
 
+@pytest.mark.parametrize('bases', ['UserError', 'UserError, ImportError'])
+def test_a_message_for_users_from_within_an_import_is_all_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bases: str
+) -> None:
+    """mmengine turns an ImportError into another; what is to be installed stays known."""
+    (tmp_path / 'outer_of_two.py').write_text('import inner_of_two\n')
+    (tmp_path / 'inner_of_two.py').write_text(
+        'from vit5_dense.errors import UserError\n'
+        f'class Missing({bases}): pass\n'
+        "try: {}['ops']\n"
+        "except KeyError as error: raise Missing('Run: pip install ops') from error\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    path = tmp_path / 'mine.py'
+    path.write_text("custom_imports = dict(imports=['outer_of_two'], allow_failed_imports=False)\n")
+    with pytest.raises(UserError) as info:
+        load_config(str(path))
+    assert str(info.value) == 'Run: pip install ops'
+    assert type(info.value).__name__ == 'Missing'
+    assert isinstance(info.value.__cause__, KeyError), 'its own reason, for a traceback'
+
+
 def test_a_text_file_is_no_config(tmp_path: Path) -> None:
     (tmp_path / 'notes.txt').write_text('hello')
     assert 'notes.txt' in message(str(tmp_path / 'notes.txt'))

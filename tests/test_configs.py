@@ -28,8 +28,10 @@ FILES = {
     'large_patch16_384': ('l', 384),
 }
 SEG_LEAVES = [name for name in LEAVES if name.startswith('upernet')]
+DET_LEAVES = [name for name in LEAVES if 'rcnn' in name]
 each_leaf = pytest.mark.parametrize('name', LEAVES)
 each_seg_leaf = pytest.mark.parametrize('name', SEG_LEAVES)
+each_det_leaf = pytest.mark.parametrize('name', DET_LEAVES)
 
 
 def read(name: str) -> Config:
@@ -65,9 +67,40 @@ def maps_of(model: nn.Module, side: int) -> tuple[list[torch.Tensor], list[torch
     return levels, [model.decode_head(features), model.auxiliary_head(features)]
 
 
+def outputs_of_detector(model: nn.Module, cfg: ConfigDict, side: int) -> list[torch.Tensor]:
+    """All that the heads give, with sizes checked against the pyramid and the anchors."""
+    with torch.device('meta'):
+        levels = model.extract_feat(torch.zeros(1, 3, side, side))
+        strides = list(cfg.rpn_head.anchor_generator.strides)
+        assert [side // level.shape[-1] for level in levels] == strides
+        rpn = model.rpn_head(levels)
+        number = len(model.rpn_head.anchor_generator.base_anchors[0])
+        for scores, stride in zip(rpn[0], strides, strict=True):
+            assert scores.shape[1:] == (number, side // stride, side // stride)
+        roi = cfg.roi_head
+        for extractor in (roi.bbox_roi_extractor, roi.mask_roi_extractor):
+            assert list(extractor.featmap_strides) == strides[: len(extractor.featmap_strides)]
+            assert extractor.out_channels == levels[0].shape[1]
+        heads = model.roi_head.bbox_head
+        boxes = []
+        for head in heads if isinstance(heads, nn.ModuleList) else [heads]:
+            boxes += head(torch.zeros(2, levels[0].shape[1], 7, 7))
+            assert boxes[-2].shape == (2, head.num_classes + 1)
+        heads = model.roi_head.mask_head
+        masks = []
+        for head in heads if isinstance(heads, nn.ModuleList) else [heads]:
+            masks.append(head(torch.zeros(2, levels[0].shape[1], 14, 14)))
+            assert masks[-1].shape == (2, head.num_classes, 28, 28)
+    return [*rpn[0], *rpn[1], *boxes, *masks]
+
+
 def test_the_recipes_are_there() -> None:
-    assert {f'upernet_vit5_{arch}_ade20k' for arch in 'sbl'} <= set(LEAVES)
-    assert 'upernet_vit5_ti_shapes' in LEAVES
+    names = {f'upernet_vit5_{arch}_ade20k' for arch in 'sbl'}
+    names |= {f'mask_rcnn_vit5_{arch}_coco' for arch in 'sbl'}
+    names |= {f'mask_rcnn_vit5_{arch}_coco_3x' for arch in 'sb'}
+    names |= {f'cascade_mask_rcnn_vit5_{arch}_coco' for arch in 'bl'}
+    names |= {'mask_rcnn_vit5_s_fpn_coco_3x', 'upernet_vit5_ti_shapes', 'mask_rcnn_vit5_ti_shapes'}
+    assert names == set(LEAVES)
     assert MODEL_BASES
 
 
@@ -100,7 +133,8 @@ for path in sys.argv[1:]:
 def test_a_model_base_runs_on_its_own(name: str) -> None:
     cfg = Config.fromfile(MODEL_BASES[name])
     if cfg.model.type != 'EncoderDecoder':
-        pytest.skip('no segmentor')
+        outputs_of_detector(build_meta(cfg.model, 'mmdet'), cfg.model, 320)
+        return
     model = build_meta(cfg.model)
     heads = maps_of(model, 512)[1]
     classes = cfg.model.decode_head.num_classes
@@ -165,13 +199,93 @@ def test_classes_and_labels_agree_with_the_data(name: str) -> None:
             assert loads[0].get('reduce_zero_label') is not False
 
 
+@each_det_leaf
+def test_every_parameter_of_a_detector_has_a_gradient_and_a_group(name: str) -> None:
+    """Hence no recipe needs find_unused_parameters."""
+    cfg = read(name)
+    model = build_meta(cfg.model, 'mmdet')
+    sum(out.sum() for out in outputs_of_detector(model, cfg.model, 320)).backward()
+    assert [key for key, param in model.named_parameters() if param.grad is None] == []
+    groups = build_optim_wrapper(model, cfg.optim_wrapper).optimizer.param_groups
+    assert sum(len(group['params']) for group in groups) == len(list(model.parameters()))
+    assert 'find_unused_parameters' not in cfg
+
+
+@each_det_leaf
+def test_pictures_of_a_detector_are_padded_to_whole_windows_of_one_scale(name: str) -> None:
+    cfg = read(name)
+    divisor = cfg.model.data_preprocessor.pad_size_divisor
+    backbone = cfg.model.backbone
+    crops = {
+        step.crop_size
+        for step in steps(cfg.train_dataloader.dataset.pipeline)
+        if step.type == 'RandomCrop' and step.crop_type == 'absolute'
+    }
+    if name.endswith('3x'):  # sizes of many kinds, padding is masked
+        assert (crops, divisor, backbone.window_size) == (set(), 32, 14)
+        return
+    assert crops == {(divisor, divisor)}, 'train and test have one scale of positions'
+    assert backbone.window_size is None or divisor // 16 % backbone.window_size == 0
+    for step in steps([cfg.test_dataloader.dataset.pipeline, cfg.tta_pipeline]):
+        if step.type == 'Resize' and 'scale' in step:
+            assert max(step.scale) <= divisor
+
+
+@each_det_leaf
+def test_labels_and_scores_of_a_detector_are_of_the_same_classes(name: str) -> None:
+    pytest.importorskip('mmdet.datasets')
+    from mmdet.registry import DATASETS
+
+    cfg = read(name)
+    heads = cfg.model.roi_head.bbox_head
+    heads = heads if isinstance(heads, list) else [heads]
+    numbers = {head.num_classes for head in [*heads, cfg.model.roi_head.mask_head]}
+    for split in ('train', 'val', 'test'):
+        data = cfg[f'{split}_dataloader'].dataset
+        assert data.type == 'ViT5CocoDataset'
+        meta = {**DATASETS.get(data.type).METAINFO, **data.get('metainfo', {})}
+        assert {len(meta['classes']), len(meta['palette'])} == numbers
+    assert cfg.val_evaluator.type == cfg.test_evaluator.type == 'ViT5CocoMetric'
+    assert cfg.val_dataloader.dataset.test_mode
+
+
+@pytest.mark.parametrize('name', [name for name in DET_LEAVES if name.endswith('coco')])
+def test_the_coco_recipes_hold_what_was_agreed(name: str) -> None:
+    cfg = read(name)
+    arch = cfg.model.backbone.arch
+    assert build_meta(cfg.model, 'mmdet').neck.strides == (4, 8, 16, 32, 64)
+    blocks = (5, 11, 17, 23) if arch == 'l' else (2, 5, 8, 11)
+    assert cfg.model.backbone.global_attn_indexes == blocks
+    assert cfg.model.backbone.out_indices == blocks[-1:]
+    assert cfg.model.backbone.drop_path_rate == {'s': 0.1, 'b': 0.1, 'l': 0.4}[arch]
+    assert cfg.model.rpn_head.num_convs == 2
+    heads = cfg.model.roi_head.bbox_head
+    for head in heads if isinstance(heads, list) else [heads]:
+        assert head.type == 'Shared4Conv1FCBBoxHead'
+        assert head.norm_cfg.type == 'ViT5LayerNorm2d'
+    assert cfg.model.roi_head.mask_head.norm_cfg.type == 'ViT5LayerNorm2d'
+    assert cfg.train_cfg.max_iters * 64 == 118000 * 100
+    assert cfg.train_dataloader.batch_size * 8 == cfg.auto_scale_lr.base_batch_size == 64
+
+
+def test_the_detection_demo_has_the_things_among_the_embedded_scenes() -> None:
+    cfg = read('mask_rcnn_vit5_ti_shapes')
+    first = len(shapes.CLASSES) - len(shapes.THING_CLASSES)
+    for split in ('train', 'val', 'test'):
+        meta = cfg[f'{split}_dataloader'].dataset.metainfo
+        assert tuple(meta.classes) == shapes.THING_CLASSES
+        assert tuple(map(tuple, meta.palette)) == shapes.PALETTE[first:]
+
+
 @each_leaf
 def test_the_schedule_is_without_gaps_and_ends_with_the_training(name: str) -> None:
     cfg = read(name)
-    assert cfg.param_scheduler[0].begin == 0
-    ends = [part.end for part in cfg.param_scheduler]
-    assert [part.begin for part in cfg.param_scheduler[1:]] == ends[:-1]
-    assert ends[-1] == cfg.train_cfg.max_iters
+    warm_up, main = cfg.param_scheduler
+    assert warm_up.begin == 0
+    # milestones count from the start of their part: it must begin with the training
+    assert main.begin == (0 if main.type == 'MultiStepLR' else warm_up.end)
+    assert main.end == cfg.train_cfg.max_iters
+    assert max(main.get('milestones', [0])) < main.end
     assert cfg.train_cfg.max_iters % cfg.train_cfg.val_interval == 0
 
 

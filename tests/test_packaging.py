@@ -167,7 +167,7 @@ def test_extras_name_the_fork_where_nothing_is_installed(
     requirements: Callable[..., dict],
 ) -> None:
     seg = ['onedl-mmengine', 'onedl-mmcv', 'onedl-mmsegmentation', 'ftfy', 'regex']
-    det = ['onedl-mmengine', 'onedl-mmcv', 'onedl-mmdetection', 'pycocotools']
+    det = ['onedl-mmengine', 'onedl-mmcv', 'onedl-mmdetection', 'pycocotools', 'faster-coco-eval']
     found = requirements()
     assert found['seg'] == seg
     assert found['det'] == det
@@ -181,7 +181,7 @@ def test_extras_take_any_version_of_the_fork(requirements: Callable[..., dict]) 
 def test_extras_never_replace_upstream(requirements: Callable[..., dict]) -> None:
     found = requirements('mmengine==0.10.5', 'mmcv==2.2.0', 'mmdet==3.3.0')
     assert found['seg'] == ['mmsegmentation>=1.2.2', 'ftfy', 'regex']
-    assert found['det'] == ['pycocotools']
+    assert found['det'] == ['pycocotools', 'faster-coco-eval']
 
 
 def test_extras_add_nothing_to_a_conflict(requirements: Callable[..., dict]) -> None:

@@ -70,7 +70,7 @@ def load_config(path: str, options: dict[str, Any] | None = None) -> Config:
         cfg = Config.fromfile(path)
     except Exception as error:  # a config is code: it may raise anything
         if told := user_error_in(error):
-            raise told from error
+            raise told from told.__cause__
         raise UserError(f'config {path} cannot be read: {describe(error)}') from error
     try:
         cfg.merge_from_dict(options or {})

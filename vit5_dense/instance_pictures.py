@@ -1,5 +1,6 @@
 """Objects drawn over their picture: mask, box, name and score."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -29,6 +30,8 @@ def draw_instances(
 ) -> np.ndarray:
     """Draw masks, boxes, names and scores, the most certain objects on top.
 
+    Names are moved into the picture where they would leave it.
+
     Args:
         picture: RGB, (H, W, 3), uint8.
         instances: Objects, the most certain first.
@@ -52,12 +55,16 @@ def draw_instances(
     font = ImageFont.load_default(size=size)
     for i in reversed(range(len(instances))):
         left, top, right, bottom = (round(float(x)) for x in instances.boxes[i])
+        right, bottom = max(left, right - 1), max(top, bottom - 1)
         color = tuple(int(x) for x in colors[i])
-        draw.rectangle((left, top, max(left, right - 1), max(top, bottom - 1)), outline=color)
+        corners = [(left, top), (right, top), (right, bottom), (left, bottom), (left, top)]
+        draw.line(corners, fill=color)  # Pillow's rectangle is too large for a box without area
         score = None if instances.scores is None else float(instances.scores[i])
         text = caption(classes[instances.labels[i]], score)
-        height = size + 3
+        width, height = math.ceil(font.getlength(text)) + 4, math.ceil(1.25 * size)
         above = top - height if top >= height else top  # inside the box at the upper edge
-        draw.rectangle((left, above, left + font.getlength(text) + 4, above + height), fill=color)
-        draw.text((left + 2, above), text, fill=text_color(color), font=font)
+        x = max(0, min(left, image.width - 1 - width))
+        y = max(0, min(above, image.height - 1 - height))
+        draw.rectangle((x, y, x + width, y + height), fill=color)
+        draw.text((x + 2, y), text, fill=text_color(color), font=font)
     return np.asarray(image)

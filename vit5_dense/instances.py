@@ -37,8 +37,9 @@ class Instances:
 def from_mmdet(found: Any) -> Instances:
     """Objects in mmdet's form: ``pred_instances`` or ``gt_instances`` of a data sample."""
     masks = found.get('masks')
-    if masks is not None:  # BitmapMasks where it is the truth
-        masks = (masks.masks if hasattr(masks, 'masks') else masks.cpu().numpy()).astype(bool)
+    if masks is not None:  # BitmapMasks or PolygonMasks where it is the truth
+        bits = masks.to_ndarray() if hasattr(masks, 'to_ndarray') else masks.cpu().numpy()
+        masks = bits.astype(bool)
     boxes = found['bboxes']
     boxes = boxes.tensor if hasattr(boxes, 'tensor') else boxes
     scores = found.get('scores')

@@ -7,6 +7,7 @@ from typing import Any
 
 import matplotlib
 import numpy as np
+import torch
 from mmengine.runner import Runner
 from PIL import Image
 
@@ -147,7 +148,8 @@ def example_pictures(runner: Runner, number: int = 4) -> list[tuple[str, np.ndar
     for i in range(min(number, len(dataset))):
         item = dataset[i]
         batch = {'inputs': [item['inputs']], 'data_samples': [item['data_samples']]}
-        sample = runner.model.val_step(batch)[0]
+        with torch.no_grad():
+            sample = runner.model.val_step(batch)[0]
         picture = item['inputs'].permute(1, 2, 0).numpy()[..., ::-1].copy()  # BGR to RGB
         truth, found = draw_sample(picture, sample, dataset.metainfo)
         name = Path(sample.img_path).stem

@@ -10,18 +10,19 @@ from typing import Any
 from ..errors import UserError
 
 Entry = Mapping[str, Any]
+Kind = tuple[set[type], str]
+# Types as JSON gives them, in which true and false are no numbers, and their words for a message.
+WHOLE: Kind = ({int}, 'a whole number')
+NUMBER: Kind = ({int, float}, 'a number')
+TEXT: Kind = ({str}, 'a text')
+BOX: Kind = ({list}, '[x, y, width, height] in pixels')
 KEYS = {
-    'images': ('id', 'file_name', 'height', 'width'),
-    'annotations': ('id', 'image_id', 'category_id', 'bbox', 'area'),
-    'categories': ('id', 'name'),
-}
-# JSON's true and false are no numbers, although Python's are.
-NUMBER = {int, float}
-KINDS = {
-    **dict.fromkeys(('id', 'image_id', 'category_id'), ({int}, 'a whole number')),
-    **dict.fromkeys(('height', 'width', 'area'), (NUMBER, 'a number')),
-    **dict.fromkeys(('file_name', 'name'), ({str}, 'a text')),
-}
+    'images': {'id': WHOLE, 'file_name': TEXT, 'height': NUMBER, 'width': NUMBER},
+    'annotations': {
+        'id': WHOLE, 'image_id': WHOLE, 'category_id': WHOLE, 'bbox': BOX, 'area': NUMBER
+    },
+    'categories': {'id': WHOLE, 'name': TEXT},
+}  # fmt: skip
 
 
 class AnnotationError(UserError):
@@ -57,11 +58,17 @@ def check_form(content: Any, path: Path) -> None:
     Raises:
         AnnotationError: With the first entry that is wrong.
     """
-    for table in KEYS:
+    for table, keys in KEYS.items():
         entries = content.get(table) if isinstance(content, dict) else None
         if not isinstance(entries, list):
             raise AnnotationError(f'{path} is no COCO file: it has no list {table!r}')
-        check_entries(entries, table, path)
+        for place, entry in enumerate(entries):
+            if mistake := entry_mistake(entry, keys):
+                number = f' (id {entry["id"]})' if isinstance(entry, dict) and 'id' in entry else ''
+                raise AnnotationError(f'{path}: {table}[{place}]{number} {mistake}')
+        doubled = [number for number, n in Counter(e['id'] for e in entries).items() if n > 1]
+        if doubled:
+            raise AnnotationError(f'{path}: several {table} have the id {doubled[0]}')
     pictures = {entry['id'] for entry in content['images']}
     categories = {entry['id'] for entry in content['categories']}
     for entry in content['annotations']:
@@ -69,28 +76,15 @@ def check_form(content: Any, path: Path) -> None:
             raise AnnotationError(f'{path}: annotation {entry["id"]} {mistake}')
 
 
-def check_entries(entries: Sequence[Any], table: str, path: Path) -> None:
-    """Check keys, kinds of values and ids of one of the file's lists.
-
-    Raises:
-        AnnotationError: With the first entry that is wrong.
-    """
-    kinds = [(key, *KINDS[key]) for key in KEYS[table] if key in KINDS]
-    for place, entry in enumerate(entries):
-        name = f'{table}[{place}]'
-        missing = [key for key in KEYS[table] if not isinstance(entry, dict) or key not in entry]
-        if isinstance(entry, dict) and 'id' in entry:
-            name += f' (id {entry["id"]})'
-        if missing:
-            raise AnnotationError(f'{path}: {name} has no {", ".join(missing)}')
-        for key, types, kind in kinds:
-            if type(entry[key]) not in types:
-                raise AnnotationError(
-                    f'{path}: {name} has {key} {entry[key]!r}; it must be {kind}'
-                )
-    doubled = [number for number, n in Counter(e['id'] for e in entries).items() if n > 1]
-    if doubled:
-        raise AnnotationError(f'{path}: several {table} have the id {doubled[0]}')
+def entry_mistake(entry: Any, keys: Mapping[str, Kind]) -> str | None:
+    """What is wrong with the keys of an entry or the types of their values."""
+    found = entry if isinstance(entry, dict) else {}
+    if missing := [key for key in keys if key not in found]:
+        return f'has no {", ".join(missing)}'
+    for key, (types, words) in keys.items():
+        if type(entry[key]) not in types:
+            return f'has {key} {entry[key]!r}; it must be {words}'
+    return None
 
 
 def annotation_mistake(
@@ -99,23 +93,24 @@ def annotation_mistake(
     """What is wrong with an annotation's id, references or box."""
     if entry['id'] == 0:
         return (
-            'has an id that COCO scoring takes for "no match", so that a perfect detection counts '
+            'has the id that COCO scoring takes for "no match", so that a perfect detection counts '
             'as wrong; number annotations from 1'
         )
     for key, known in (('image_id', pictures), ('category_id', categories)):
         if entry[key] not in known:
             return f'has {key} {entry[key]}, which the file does not have'
     if not is_box(entry['bbox']):
-        return f'has bbox {entry["bbox"]}; it must be [x, y, width, height] in pixels'
+        return f'has bbox {entry["bbox"]}; it must be {BOX[1]}'
     return None
 
 
-def is_box(box: Any) -> bool:
-    """Whether it is [x, y, width, height] of finite numbers, the sizes not negative."""
-    if not isinstance(box, list) or len(box) != 4 or not NUMBER.issuperset(map(type, box)):
+def is_box(box: Sequence[Any]) -> bool:
+    """Whether it is [x, y, width, height]: finite numbers, the sizes not negative."""
+    if len(box) != 4:
         return False
     x, y, width, height = box
-    return abs(x) < inf and abs(y) < inf and 0 <= width < inf and 0 <= height < inf
+    numbers = {type(x), type(y), type(width), type(height)} <= NUMBER[0]
+    return numbers and -inf < x < inf and -inf < y < inf and 0 <= width < inf and 0 <= height < inf
 
 
 def category_ids(content: Entry, classes: Sequence[str], path: Path) -> list[int]:

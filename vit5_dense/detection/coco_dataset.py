@@ -37,6 +37,7 @@ class CheckedCoco(COCO):
         if with_objects:
             check_objects(self.dataset, wanted, self.path)
         self.createIndex()
+        self.img_ann_map, self.cat_img_map = self.imgToAnns, self.catToImgs  # mmdet's names
 
     def get_cat_ids(self, cat_names: Sequence[str] = ()) -> list[int]:
         """Ids of categories, in the order of their names; pycocotools gives the file's order."""

@@ -44,11 +44,14 @@ def score(truth: COCO, found: list[dict[str, Any]], kind: str, ids: Sequence[int
     if kind == 'segm':  # with boxes at hand their area would decide between small, medium and large
         found = [{key: entry[key] for key in entry if key != 'bbox'} for entry in found]
     results = truth.loadRes(found) if found else COCO({**truth.dataset, 'annotations': []})
-    evaluation = COCOeval_faster(truth, results, kind, print_function=log)
+    evaluation = COCOeval_faster(truth, results, kind, print_function=lambda line: None)
     evaluation.params.catIds = sorted(ids)
     evaluation.evaluate()
     evaluation.accumulate()
+    lines: list[str] = []
+    evaluation.print_function = lines.append
     evaluation.summarize()
+    log(f'{kind}:\n' + '\n'.join(lines[: len(FIGURES)]))  # what follows are figures of its own
     return evaluation
 
 

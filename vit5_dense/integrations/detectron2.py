@@ -14,6 +14,8 @@ from ..backbones import ViT5
 from ..backbones.sizes import layer_depth
 from ..necks import SimplePyramid
 
+VIT5 = 'vit5.'  # how names of parameters go on within a ViT5Backbone
+
 
 class ViT5Backbone(Backbone):
     """The maps of ``ViT5`` under names: ``block11`` is the output of block 11, at stride 16.
@@ -87,17 +89,22 @@ class ViT5SimplePyramid(Backbone):
 
     @property
     def padding_constraints(self) -> dict[str, int]:
-        """How detectron2 pads a batch; ``size_divisiblity`` is its spelling."""
-        return {'size_divisiblity': self.size_divisibility, 'square_size': self._square_pad}
+        """How detectron2 pads a batch."""
+        return {'size_divisibility': self.size_divisibility, 'square_size': self._square_pad}
 
 
 def get_vit5_lr_decay_rate(name: str, lr_decay_rate: float = 1.0, num_layers: int = 12) -> float:
     """Factor of the learning rate of a parameter, for ``optimizer.params.lr_factor_func``.
 
     Args:
-        name: Name of the parameter in the detector.
+        name: Name of the parameter in the detector, which may hold a ``ViT5Backbone`` anywhere.
         lr_decay_rate: Factor from one block to the one below it.
         num_layers: Blocks of the backbone.
+
+    Raises:
+        ValueError: If ``ViT5`` has no such parameter.
     """
-    depth, depths = layer_depth(name, num_layers, 'backbone.net.vit5.')
+    if VIT5 not in name:
+        return 1.0
+    depth, depths = layer_depth(name, num_layers, name.partition(VIT5)[0] + VIT5)
     return lr_decay_rate ** (depths - 1 - depth)

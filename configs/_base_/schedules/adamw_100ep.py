@@ -9,9 +9,16 @@ optim_wrapper = dict(
 )
 param_scheduler = [
     dict(type='LinearLR', start_factor=0.001, by_epoch=False, begin=0, end=250),
-    dict(type='MultiStepLR', by_epoch=False, milestones=[163889, 177546], gamma=0.1),
+    dict(
+        type='MultiStepLR',
+        by_epoch=False,
+        begin=0,
+        end=184375,
+        milestones=[163889, 177546],
+        gamma=0.1,
+    ),
 ]
-train_cfg = dict(type='IterBasedTrainLoop', max_iters=184375, val_interval=9219)  # 5 epochs
+train_cfg = dict(type='IterBasedTrainLoop', max_iters=184375, val_interval=7375)  # 4 epochs
 val_cfg = dict(type='ValLoop')
 test_cfg = dict(type='TestLoop')
 auto_scale_lr = dict(enable=False, base_batch_size=64)

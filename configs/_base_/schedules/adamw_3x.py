@@ -9,7 +9,14 @@ optim_wrapper = dict(
 )
 param_scheduler = [
     dict(type='LinearLR', start_factor=0.001, by_epoch=False, begin=0, end=500),
-    dict(type='MultiStepLR', by_epoch=False, milestones=[197883, 241857], gamma=0.1),
+    dict(
+        type='MultiStepLR',
+        by_epoch=False,
+        begin=0,
+        end=263844,
+        milestones=[197883, 241857],
+        gamma=0.1,
+    ),
 ]
 train_cfg = dict(type='IterBasedTrainLoop', max_iters=263844, val_interval=7329)
 val_cfg = dict(type='ValLoop')
