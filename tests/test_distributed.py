@@ -1,11 +1,15 @@
 """Two gloo processes on the CPU, through the shell scripts that users start."""
 
+import http.server
 import json
 import os
 import signal
 import socket
 import subprocess
+import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -146,13 +150,14 @@ class Model(BaseModel):
         return self.backbone(inputs)[0]
 
 
-def load_in_one_rank(rank: int, folder: str) -> None:
+def load_in_one_rank(rank: int, folder: str, checkpoint: str) -> None:
     """Load the file twice in a process with a random state of its own, wrap in DDP, save."""
+    os.environ |= {'LOCAL_RANK': str(rank), 'TORCH_HOME': folder}
     torch.distributed.init_process_group(
         'gloo', init_method=f'file://{folder}/meeting', rank=rank, world_size=2
     )
     torch.manual_seed(rank)
-    model = Model(f'{folder}/file.pth')
+    model = Model(checkpoint)
     model.init_weights()
     model.init_weights()
     before = {key: value.clone() for key, value in model.state_dict().items()}
@@ -161,10 +166,35 @@ def load_in_one_rank(rank: int, folder: str) -> None:
     torch.distributed.destroy_process_group()
 
 
-def test_every_rank_loads_the_weights_of_the_file(tmp_path: Path) -> None:
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[tuple[str, list[str]]]:
+    """Address of the test's folder and the requests so far."""
+    requests: list[str] = []
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args, directory=str(tmp_path))
+
+        def log_request(self, *args: Any) -> None:
+            requests.append(self.path)
+
+    with http.server.ThreadingHTTPServer(('127.0.0.1', 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f'http://127.0.0.1:{server.server_port}', requests
+        server.shutdown()
+
+
+@pytest.mark.parametrize('by_url', [False, True], ids=['file', 'url'])
+def test_every_rank_loads_the_weights_of_the_file(
+    tmp_path: Path, served: tuple[str, list[str]], by_url: bool
+) -> None:
+    """And a machine fetches it once."""
     weights = ViT5(TINY, 64, out_indices=(2,)).state_dict()
     torch.save(weights, tmp_path / 'file.pth')
-    torch.multiprocessing.spawn(load_in_one_rank, (str(tmp_path),), nprocs=2)
+    address, requests = served
+    checkpoint = f'{address}/file.pth' if by_url else str(tmp_path / 'file.pth')
+    torch.multiprocessing.spawn(load_in_one_rank, (str(tmp_path), checkpoint), nprocs=2)
+    assert requests == ['/file.pth'] * by_url
     for rank in range(2):
         saved = torch.load(tmp_path / f'rank{rank}.pth', weights_only=True)
         for state in saved.values():

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from mmengine.structures import BaseDataElement
 from PIL import Image
 
 from vit5_dense.errors import UserError
@@ -90,22 +91,30 @@ class Model(torch.nn.Module):
 
     def val_step(self, batch: dict[str, Any]) -> list[Any]:
         sample = batch['data_samples'][0]
-        data = torch.ones_like(sample.gt_sem_seg.data)
-        sample.pred_sem_seg = SimpleNamespace(data=data)
+        if 'gt_sem_seg' in sample:
+            data = torch.ones_like(sample.gt_sem_seg.data)
+            sample.pred_sem_seg = SimpleNamespace(data=data)
+        else:
+            sample.pred_instances = instances([8, 4, 16, 12], 1, scores=torch.tensor([0.9]))
         return [sample]
 
 
 def item(name: str, size: tuple[int, int], label_size: tuple[int, int]) -> dict[str, Any]:
     labels = torch.zeros(1, *label_size, dtype=torch.long)
     bgr = torch.tensor([10, 20, 30], dtype=torch.uint8).view(3, 1, 1)
-    sample = SimpleNamespace(gt_sem_seg=SimpleNamespace(data=labels), img_path=f'/x/{name}.png')
+    sample = BaseDataElement(metainfo={'img_path': f'/x/{name}.png', 'ori_shape': label_size})
+    sample.gt_sem_seg = SimpleNamespace(data=labels)
     return {'inputs': bgr.expand(3, *size), 'data_samples': sample}
+
+
+def instances(box: list[float], label: int, **more: Any) -> dict[str, Any]:
+    return {'bboxes': torch.tensor([box]), 'labels': torch.tensor([label]), **more}
 
 
 class Scenes(list):
     """Items with the palette of their classes."""
 
-    metainfo = MappingProxyType({'palette': ((110, 0, 0), (0, 220, 0))})
+    metainfo = MappingProxyType({'palette': ((110, 0, 0), (0, 220, 0)), 'classes': ('a', 'b')})
 
 
 def runner_of(*items: dict[str, Any]) -> Any:
@@ -129,6 +138,20 @@ def test_truth_and_prediction_are_laid_over_the_first_pictures() -> None:
 def test_a_picture_that_the_pipeline_resized_gets_the_size_of_its_labels() -> None:
     shown = example_pictures(runner_of(item('a', (8, 12), (4, 6))))
     assert [picture.shape for _, picture in shown] == [(4, 6, 3)] * 2
+
+
+def test_objects_are_drawn_where_they_are_in_the_unresized_picture() -> None:
+    one = item('a', (80, 120), (40, 60))
+    sample = one['data_samples']
+    del sample.gt_sem_seg
+    sample.gt_instances = instances([30, 20, 50, 38], 0)
+    truth, found = (picture for _, picture in example_pictures(runner_of(one)))
+    assert truth.shape == found.shape == (40, 60, 3)
+    red, green = (truth == (110, 0, 0)).all(-1), (found == (0, 220, 0)).all(-1)
+    assert red[20:38, 30].all()  # left edges of the boxes
+    assert green[4:12, 8].all()
+    assert not red[:, :30].any()
+    assert not green[:, 50:].any()
 
 
 def test_without_validation_there_are_no_pictures() -> None:

@@ -22,6 +22,7 @@ from vit5_dense.errors import run_tool
 
 REPO = Path(__file__).resolve().parents[1]
 DEMO = REPO / 'configs' / 'upernet_vit5_ti_shapes.py'
+DEMO_DET = REPO / 'configs' / 'mask_rcnn_vit5_ti_shapes.py'
 ENV = {
     **os.environ,
     'PYTHONPATH': os.pathsep.join([str(REPO), *filter(None, [os.environ.get('PYTHONPATH')])]),
@@ -58,6 +59,36 @@ train_dataloader = dict(
     num_workers=0,
     dataset=dict(data_root=data_root, pipeline=train_pipeline),
 )
+val_dataloader = dict(num_workers=0, dataset=dict(data_root=data_root))
+test_dataloader = val_dataloader
+train_cfg = dict(max_iters=4, val_interval=2)
+default_hooks = dict(logger=dict(interval=1), checkpoint=dict(interval=2))
+"""
+
+# The same for a detector.
+DET_CONFIG = """
+_base_ = {base!r}
+data_root = {data!r}
+norm = dict(type='ViT5LayerNorm2d')
+model = dict(
+    backbone=dict(
+        arch=dict(_delete_=True, embed_dims=32, depth=2, num_heads=2),
+        pretrain_img_size=64,
+        out_indices=(1,),
+        window_size=4,
+        global_attn_indexes=(1,),
+    ),
+    neck=dict(in_channels=32, out_channels=16),
+    rpn_head=dict(in_channels=16, feat_channels=16),
+    roi_head=dict(
+        bbox_roi_extractor=dict(out_channels=16),
+        bbox_head=dict(in_channels=16, fc_out_channels=32),
+        mask_roi_extractor=dict(out_channels=16),
+        mask_head=dict(in_channels=16, conv_out_channels=16),
+    ),
+    test_cfg=dict(rcnn=dict(score_thr=0.0, max_per_img=10)),
+)
+train_dataloader = dict(batch_size=2, num_workers=0, dataset=dict(data_root=data_root))
 val_dataloader = dict(num_workers=0, dataset=dict(data_root=data_root))
 test_dataloader = val_dataloader
 train_cfg = dict(max_iters=4, val_interval=2)
@@ -125,10 +156,13 @@ def follow(process: subprocess.Popen, pattern: str) -> str:
     raise AssertionError('the run ended early:\n' + ''.join(lines[-30:]))
 
 
-def write_config(folder: Path, data: Path, extra: str = '', name: str = 'tiny') -> Path:
+def write_config(
+    folder: Path, data: Path, extra: str = '', name: str = 'tiny', detector: bool = False
+) -> Path:
     """A config file of the tiny model; ``extra`` is appended to it."""
     path = folder / f'{name}.py'
-    path.write_text(CONFIG.format(base=str(DEMO), data=str(data)) + extra)
+    text, base = (DET_CONFIG, DEMO_DET) if detector else (CONFIG, DEMO)
+    path.write_text(text.format(base=str(base), data=str(data)) + extra)
     return path
 
 
@@ -142,13 +176,13 @@ def make_scenes(base: Path) -> Path:
 
 
 @functools.cache
-def make_run(base: Path) -> Run:
+def make_run(base: Path, detector: bool) -> Run:
     """Four iterations of ``tools/train.py`` in the session's folder."""
-    data, folder = make_scenes(base), base / 'tiny_run'
+    data, folder = make_scenes(base), base / ('tiny_det' if detector else 'tiny_run')
     if folder.exists():
         pytest.fail('the run that this test starts from has failed: see the first error')
     folder.mkdir()
-    config = write_config(folder, data)
+    config = write_config(folder, data, detector=detector)
     scores = call('train', config, '--work-dir', folder / 'work')
     return Run(config, folder / 'work' / 'iter_4.pth', data, scores)
 
@@ -158,6 +192,6 @@ def scenes(factory: pytest.TempPathFactory) -> Path:
     return make_scenes(factory.getbasetemp())
 
 
-def trained(factory: pytest.TempPathFactory) -> Run:
+def trained(factory: pytest.TempPathFactory, detector: bool = False) -> Run:
     """A run of four iterations, made once in a session, whichever tests ask for it."""
-    return make_run(factory.getbasetemp())
+    return make_run(factory.getbasetemp(), detector)

@@ -133,7 +133,8 @@ def download(url: str) -> Path:
         CheckpointError: If it cannot be fetched; the message says where to put it by hand.
     """
     path = Path(torch.hub.get_dir(), 'checkpoints', url.rsplit('/', 1)[-1].split('?')[0])
-    if mmengine.dist.get_local_rank() == 0 and not path.exists():
+    # one process of each machine, as torchrun and mmengine number them
+    if int(os.environ.get('LOCAL_RANK', 0)) == 0 and not path.exists():
         part = path.with_name(f'{path.name}.{os.getpid()}.part')
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

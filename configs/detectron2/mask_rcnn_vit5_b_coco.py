@@ -58,6 +58,6 @@ lr_multiplier = L(WarmupParamScheduler)(
 optimizer = model_zoo.get_config('common/optim.py').AdamW
 optimizer.lr = 1e-4
 optimizer.params.lr_factor_func = partial(get_vit5_lr_decay_rate, num_layers=12, lr_decay_rate=0.7)
-optimizer.params.overrides = {
-    name: dict(weight_decay=0.0) for name in ('pos_embed', 'cls_token', 'reg_token')
-}
+# By the last part of a name, so that RMSNorm's weights keep their decay, unlike in our own recipes.
+NOT_DECAYED = ('pos_embed', 'cls_token', 'reg_token', 'gamma_1', 'gamma_2', 'bias')
+optimizer.params.overrides = {name: dict(weight_decay=0.0) for name in NOT_DECAYED}

@@ -51,6 +51,8 @@ class ViT5DetTTAModel(BaseTTAModel):
             for one, sample in zip(found, samples, strict=True)
         ]
         boxes = torch.cat([boxes for boxes, _ in undone])  # (n, 4)
+        if not len(boxes):  # which mmcv's suppression refuses
+            return samples[0]
         scores = torch.cat([one.scores for one in found])  # (n,)
         labels = torch.cat([one.labels for one in found])  # (n,)
         _, keep = batched_nms(boxes, scores, labels, self.tta_cfg['nms'])
