@@ -10,14 +10,14 @@ model = dict(
     roi_head=dict(bbox_head=dict(num_classes=6), mask_head=dict(num_classes=6)),
 )
 optim_wrapper = dict(
-    optimizer=dict(lr=1e-3, weight_decay=0.05),
+    optimizer=dict(lr=5e-4, weight_decay=0.05),
     # The heads start from nothing, the backbone has learnt.
-    paramwise_cfg=dict(layer_decay_rate=1.0, custom_keys=dict(backbone=dict(lr_mult=0.2))),
+    paramwise_cfg=dict(layer_decay_rate=1.0, custom_keys=dict(backbone=dict(lr_mult=0.3))),
 )
 param_scheduler = [
     dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=50),
-    dict(type='PolyLR', power=1.0, eta_min=0.0, by_epoch=False, begin=50, end=600),
+    dict(type='PolyLR', power=1.0, eta_min=0.0, by_epoch=False, begin=50, end=450),
 ]
-train_cfg = dict(max_iters=600, val_interval=300)
+train_cfg = dict(max_iters=450, val_interval=225)
 default_hooks = dict(logger=dict(interval=20), checkpoint=dict(interval=100))
 randomness = dict(seed=0)

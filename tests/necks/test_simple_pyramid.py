@@ -33,6 +33,7 @@ def test_sizes_and_channels(grid: tuple[int, int], many: bool, out_channels: int
     assert isinstance(levels, tuple)
     assert sizes(levels) == SIZES[grid]
     assert {tuple(level.shape[:2]) for level in levels} == {(2, out_channels or 16)}
+    assert all(level.is_contiguous() for level in levels), 'RoIAlign reads memory as it lies'
 
 
 def test_four_levels_by_default_and_the_strides_are_told() -> None:

@@ -96,7 +96,7 @@ class SimplePyramid(BaseModule):
             maps: One map (B, C, h, w), from which all levels are made, or one for each level.
 
         Returns:
-            Maps in the order of ``strides``, finest first.
+            Maps in the order of ``strides``, finest first, contiguous in memory.
 
         Raises:
             ValueError: If there are neither one map nor as many as levels.
@@ -108,4 +108,5 @@ class SimplePyramid(BaseModule):
             )
         if len(maps) == 1:
             maps = list(maps) * len(self.levels)
-        return tuple(level(x) for level, x in zip(self.levels, maps, strict=True))
+        # LayerNorm2d leaves channels last in memory, which mmcv's RoIAlign reads as if they were not.
+        return tuple(level(x).contiguous() for level, x in zip(self.levels, maps, strict=True))

@@ -16,6 +16,6 @@ model = dict(
         mask_roi_extractor=dict(out_channels=96, featmap_strides=[8, 16]),
         mask_head=dict(in_channels=96, conv_out_channels=96, num_convs=2),
     ),
-    train_cfg=dict(rcnn=dict(sampler=dict(num=32))),
+    train_cfg=dict(rcnn=dict(sampler=dict(num=64))),
     test_cfg=dict(rpn=dict(nms_pre=300, max_per_img=300)),
 )
