@@ -108,5 +108,5 @@ class SimplePyramid(BaseModule):
             )
         if len(maps) == 1:
             maps = list(maps) * len(self.levels)
-        # LayerNorm2d leaves channels last in memory, which mmcv's RoIAlign reads as if they were not.
+        # LayerNorm2d leaves channels last in memory; RoIAlign of mmcv takes them for first.
         return tuple(level(x).contiguous() for level, x in zip(self.levels, maps, strict=True))
