@@ -10,7 +10,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from tiny_run import call, exit_code, make_run
+from tiny_run import call, exit_code, trained
 from vit5_dense import ViT5
 
 ARCH = {'embed_dims': 32, 'depth': 2, 'num_heads': 2}
@@ -209,7 +209,7 @@ def test_what_cannot_be_published_is_named_in_one_line(
 def test_publishing_strips_all_but_weights_and_names_the_file_by_its_hash(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    run = make_run(tmp_path_factory.getbasetemp())
+    run = trained(tmp_path_factory)
     path = Path(call('publish_checkpoint', run.checkpoint, tmp_path / 'demo.pth'))
     assert path.name == f'demo-{hashlib.sha256(path.read_bytes()).hexdigest()[:8]}.pth'
     content = torch.load(path, weights_only=True)
