@@ -16,8 +16,8 @@ optim_wrapper = dict(
 )
 param_scheduler = [
     dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=50),
-    dict(type='PolyLR', power=1.0, eta_min=0.0, by_epoch=False, begin=50, end=450),
+    dict(type='PolyLR', power=1.0, eta_min=0.0, by_epoch=False, begin=50, end=240),
 ]
-train_cfg = dict(max_iters=450, val_interval=225)
-default_hooks = dict(logger=dict(interval=20), checkpoint=dict(interval=100))
+train_cfg = dict(max_iters=240, val_interval=120)
+default_hooks = dict(logger=dict(interval=20), checkpoint=dict(interval=60))
 randomness = dict(seed=0)
