@@ -63,7 +63,7 @@ def test_predictions_of_pictures_without_labels_have_the_ids_of_the_file(
     config = write_config(
         tmp_path,
         run.data,
-        f'test_dataloader.update(dataset=dict(ann_file={str(tmp_path / "pictures.json")!r}))\n',
+        f"test_dataloader['dataset'].update(ann_file={str(tmp_path / 'pictures.json')!r})\n",
         detector=True,
     )
     out = tmp_path / 'out'
@@ -132,7 +132,9 @@ def test_a_batch_without_objects_reaches_every_parameter(run: Run, tmp_path: Pat
     data['annotations'] = data['annotations'][:1]
     (tmp_path / 'few.json').write_text(json.dumps(data))
     extra = f"""
-train_dataloader['dataset'].update(ann_file={str(tmp_path / 'few.json')!r}, filter_cfg=dict(_delete_=True))
+train_dataloader['dataset'].update(
+    ann_file={str(tmp_path / 'few.json')!r}, filter_cfg=dict(_delete_=True)
+)
 """
     cfg = load_config(str(write_config(tmp_path, run.data, extra, detector=True)))
     cfg.work_dir, cfg.launcher = str(tmp_path / 'work'), 'none'
