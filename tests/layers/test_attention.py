@@ -13,7 +13,7 @@ import oracle
 from tiny import FLOAT16
 from vit5_dense.layers import TokenLayout
 from vit5_dense.layers.attention import Attention
-from vit5_dense.layers.rope import Rotation, token_rotation
+from vit5_dense.layers.rope import token_rotation
 
 GRIDS = [(5, 9), (14, 14), (20, 31)]
 Fill = Callable[[nn.Module], nn.Module]
@@ -23,7 +23,7 @@ def tokens_of(grid: tuple[int, int], batch: int = 2, dim: int = 32) -> Tensor:
     return torch.randn(batch, 1 + grid[0] * grid[1] + 4, dim)
 
 
-def rotation_of(grid: tuple[int, int]) -> Rotation:
+def rotation_of(grid: tuple[int, int]) -> Tensor:
     return token_rotation(TokenLayout(grid, 4), 16, (14, 14))
 
 
@@ -116,7 +116,7 @@ def test_a_window_is_global_attention_among_its_own(randomised: Fill, top: int, 
     chosen = [0, *inside, 81, 82, 83, 84]
     alone = whole(
         x[:, chosen],
-        Rotation(*(part[chosen] for part in rotation)),
+        rotation[chosen],
         TokenLayout((len(inside) // 4, 4), 4),
     )
     found = windowed(x, rotation, TokenLayout(grid, 4))

@@ -4,7 +4,7 @@ from .attention import Attention
 from .block import Block
 from .norm import LayerNorm2d, RMSNorm
 from .pos_embed import resample_pos_embed
-from .rope import Rotation, axial_angles, rotate, token_rotation
+from .rope import axial_angles, rotate, token_rotation
 from .tokens import TokenLayout
 from .window import merge_windows, split_windows, window_padding_mask
 
@@ -13,7 +13,6 @@ __all__ = [
     'Block',
     'LayerNorm2d',
     'RMSNorm',
-    'Rotation',
     'TokenLayout',
     'axial_angles',
     'merge_windows',

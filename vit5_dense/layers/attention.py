@@ -4,8 +4,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .norm import RMSNorm
-from .rope import Rotation, rotate
+from .linear import Linear
+from .norm import RMSNorm, rms_norm
+from .rope import rotate
 from .tokens import TokenLayout
 from .window import merge_windows, split_windows, window_padding_mask
 
@@ -61,26 +62,29 @@ class Attention(nn.Module):
         super().__init__()
         self.num_heads = num_heads
         self.window_size = window_size
-        self.qkv = nn.Linear(dim, 3 * dim, bias=False)
+        self.qkv = Linear(dim, 3 * dim, bias=False)
         self.q_norm = RMSNorm(dim // num_heads)
         self.k_norm = RMSNorm(dim // num_heads)
-        self.proj = nn.Linear(dim, dim)
+        self.proj = Linear(dim, dim)
 
-    def forward(self, x: Tensor, rotation: Rotation, layout: TokenLayout) -> Tensor:
+    def forward(self, x: Tensor, rotation: Tensor, layout: TokenLayout) -> Tensor:
         """Mix the tokens of each picture.
 
         Args:
             x: All tokens, (B, N, C).
-            rotation: Cosines and sines of all tokens, (N, D / 2) each.
+            rotation: Cosine and sine of all tokens, (N, D / 2, 2).
             layout: Order of the N tokens.
 
         Returns:
             Mixed tokens, (B, N, C).
         """
         qkv = self.qkv(x).unflatten(2, (3, self.num_heads, -1))  # (B, N, 3, heads, D)
-        q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)  # (B, heads, N, D) each
-        q = rotate(self.q_norm(q), rotation)
-        k = rotate(self.k_norm(k), rotation)
+        qk, v = qkv.split((2, 1), dim=2)
+        weights = torch.stack((self.q_norm.weight, self.k_norm.weight))[:, None]  # (2, 1, D)
+        qk = rms_norm(qk.float(), weights.float(), self.q_norm.eps)
+        qk = rotate(qk, rotation[:, None, None]).to(v.dtype)  # (B, N, 2, heads, D)
+        q, k = qk.permute(2, 0, 3, 1, 4).unbind(0)  # (B, heads, N, D) each
+        v = v.squeeze(2).transpose(1, 2)  # (B, heads, N, D)
         if self.window_size is None:
             x = F.scaled_dot_product_attention(q, k, v)
         else:

@@ -1,13 +1,72 @@
 """The transformer block of ViT-5."""
 
+from collections.abc import Callable
+
 import torch
-from timm.layers import DropPath, Mlp
+import torch.nn.functional as F
+from timm.layers import drop_path
 from torch import Tensor, nn
 
 from .attention import Attention
+from .linear import Linear
+from .modes import is_eager
 from .norm import RMSNorm
-from .rope import Rotation
 from .tokens import TokenLayout
+
+
+class Mlp(nn.Module):
+    """Two linear layers with a GELU between them.
+
+    Args:
+        dim: Width C.
+        hidden_dim: Width between the layers.
+    """
+
+    def __init__(self, dim: int, hidden_dim: int) -> None:
+        super().__init__()
+        self.fc1 = Linear(dim, hidden_dim)
+        self.fc2 = Linear(hidden_dim, dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Transform each token of (B, N, C)."""
+        x = self.fc1(x)
+        if is_eager() and not torch.is_grad_enabled():
+            return self.fc2(torch.ops.aten.gelu_(x))  # in place: the widest tensor exists once
+        return self.fc2(F.gelu(x))
+
+
+def add_branch(
+    x: Tensor, branch: Callable[[Tensor], Tensor], gamma: Tensor, drop_prob: float
+) -> Tensor:
+    """Add a residual branch, scaled per channel, that is dropped at random for whole samples.
+
+    What is dropped is not computed (a compiler, which needs fixed shapes, computes and discards
+    it). The draw comes from the CPU's generator, so that no GPU is waited for. Where all samples
+    are dropped one is computed and scaled by zero, so that every parameter has its gradient.
+
+    Args:
+        x: Tokens, (B, N, C).
+        branch: Changes tokens of any number of samples, each by itself.
+        gamma: LayerScale, (C,).
+        drop_prob: Probability to drop the branch for a sample; the others are scaled by
+            1 / (1 - drop_prob).
+
+    Returns:
+        Tokens, (B, N, C).
+    """
+    if drop_prob == 0:
+        return torch.addcmul(x, gamma, branch(x))
+    if not is_eager():
+        return x + drop_path(gamma * branch(x), drop_prob, training=True)
+    kept = (torch.rand(len(x), device='cpu') >= drop_prob).nonzero().squeeze(1)
+    scale = 1 / (1 - drop_prob)
+    if len(kept) == len(x):
+        return torch.addcmul(x, gamma, branch(x), value=scale)
+    if not len(kept):
+        kept, scale = kept.new_zeros(1), 0.0
+    kept = kept.to(x.device, non_blocking=True)
+    update = gamma * branch(x[kept])
+    return x.index_add(0, kept, update.to(x.dtype), alpha=scale)
 
 
 class Block(nn.Module):
@@ -36,18 +95,26 @@ class Block(nn.Module):
         self.norm2 = RMSNorm(dim)
         self.mlp = Mlp(dim, 4 * dim)
         self.gamma_2 = nn.Parameter(torch.full((dim,), layer_scale_init))
-        self.drop_path = DropPath(drop_path) if drop_path > 0 else nn.Identity()
+        self.drop_path = drop_path
 
-    def forward(self, x: Tensor, rotation: Rotation, layout: TokenLayout) -> Tensor:
+    def forward(self, x: Tensor, rotation: Tensor, layout: TokenLayout) -> Tensor:
         """Update all tokens.
 
         Args:
             x: All tokens, (B, N, C).
-            rotation: Cosines and sines of all tokens, (N, D / 2) each.
+            rotation: Cosine and sine of all tokens, (N, D / 2, 2).
             layout: Order of the N tokens.
 
         Returns:
             Updated tokens, (B, N, C).
         """
-        x = x + self.drop_path(self.gamma_1 * self.attn(self.norm1(x), rotation, layout))
-        return x + self.drop_path(self.gamma_2 * self.mlp(self.norm2(x)))
+
+        def attend(x: Tensor) -> Tensor:
+            return self.attn(self.norm1(x), rotation, layout)
+
+        def transform(x: Tensor) -> Tensor:
+            return self.mlp(self.norm2(x))
+
+        drop_prob = self.drop_path if self.training else 0.0
+        x = add_branch(x, attend, self.gamma_1, drop_prob)
+        return add_branch(x, transform, self.gamma_2, drop_prob)

@@ -1,11 +1,49 @@
 """Normalisation: RMSNorm for tokens, LayerNorm2d for maps."""
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from timm.layers import LayerNorm2d
 from torch import Tensor, nn
 
-__all__ = ['LayerNorm2d', 'RMSNorm']
+from .modes import is_eager
+
+__all__ = ['LayerNorm2d', 'RMSNorm', 'rms_norm']
+
+
+def inverse_rms(x: Tensor, eps: float) -> Tensor:
+    """One over the root mean square of the last dimension, (..., 1)."""
+    norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    return norm.square_().mul_(1 / x.shape[-1]).add_(eps).rsqrt_()
+
+
+class _EagerRMSNorm(torch.autograd.Function):
+    """The norm with a gradient in closed form: half the passes of the recorded operators.
+
+    With n = x / rms(x) and g the gradient of n * weight, the gradient of x is
+    (g * weight - n * mean(g * weight * n)) / rms(x), and that of the weight sums g * n.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        inverse = inverse_rms(x, eps)
+        ctx.save_for_backward(x, weight, inverse)
+        return (x * inverse).mul_(weight)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        x, weight, inverse = ctx.saved_tensors
+        normed = x * inverse
+        grad_x = grad_weight = None
+        if ctx.needs_input_grad[1]:
+            grad_weight = (grad * normed).sum_to_size(weight.shape)
+        if ctx.needs_input_grad[0]:
+            grad_x = grad * weight
+            mean = (grad_x * normed).mean(-1, keepdim=True)
+            grad_x = grad_x.addcmul_(normed, mean, value=-1).mul_(inverse)
+        return grad_x, grad_weight, None
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -13,15 +51,21 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 
     Args:
         x: Values, (..., C), fp32.
-        weight: Scale per channel, (C,), fp32.
+        weight: Scale, (C,) or any shape that broadcasts to that of ``x``, fp32.
         eps: Added to the mean square.
 
     Returns:
         Normalised values, (..., C), fp32.
     """
-    if hasattr(F, 'rms_norm'):  # since torch 2.4
-        return F.rms_norm(x, weight.shape, weight, eps)
-    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * weight
+    if not is_eager():
+        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * weight
+    if x.is_cuda and hasattr(F, 'rms_norm'):  # one fused kernel, since torch 2.4
+        if weight.dim() == 1:
+            return F.rms_norm(x, weight.shape, weight, eps)
+        return F.rms_norm(x, x.shape[-1:], None, eps) * weight
+    if torch.is_grad_enabled():
+        return _EagerRMSNorm.apply(x, weight, eps)
+    return (x * inverse_rms(x, eps)).mul_(weight)
 
 
 class RMSNorm(nn.Module):

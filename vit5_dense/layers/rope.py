@@ -6,22 +6,15 @@ which a bf16 angle would be off by a tenth of a radian.
 """
 
 import math
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from .modes import is_eager
 from .tokens import TokenLayout
 
 PATCH_THETA = 10000.0
 REGISTER_THETA = 100.0
-
-
-class Rotation(NamedTuple):
-    """Cosine and sine by which each token's channel pairs turn, both (N, D / 2)."""
-
-    cos: Tensor
-    sin: Tensor
 
 
 def axial_angles(
@@ -63,7 +56,7 @@ def token_rotation(
     head_dim: int,
     reference: tuple[int, int] | None = None,
     device: torch.device | str | None = None,
-) -> Rotation:
+) -> Tensor:
     """The rotation of all tokens of a picture.
 
     CLS does not turn. Registers stand on a square grid of their own, with a shorter wave length.
@@ -75,7 +68,7 @@ def token_rotation(
         device: Where to compute.
 
     Returns:
-        Cosines and sines, each (N, D / 2), fp32.
+        Cosine and sine by which each token's channel pairs turn, (N, D / 2, 2), fp32.
     """
     side = math.isqrt(layout.num_registers)
     specials = torch.cat(
@@ -86,20 +79,22 @@ def token_rotation(
     )  # (1+R, D/2)
     patches = axial_angles(layout.grid, head_dim, reference, PATCH_THETA, device)  # (h*w, D/2)
     angles = layout.join(patches, specials, 0)  # (N, D/2)
-    return Rotation(angles.cos(), angles.sin())
+    return torch.stack((angles.cos(), angles.sin()), dim=-1)  # (N, D/2, 2)
 
 
-def rotate(x: Tensor, rotation: Rotation) -> Tensor:
+def rotate(x: Tensor, rotation: Tensor) -> Tensor:
     """Turn the channel pairs (0, 1), (2, 3), ... of every token.
 
     Args:
-        x: Queries or keys, (..., N, D).
-        rotation: Cosines and sines, (N, D / 2) each.
+        x: Queries or keys, (..., D), fp32.
+        rotation: Cosine and sine of each pair, fp32; broadcasts to (..., D / 2, 2).
 
     Returns:
-        Turned queries or keys, (..., N, D), in the type of ``x``.
+        Turned queries or keys, (..., D), fp32.
     """
-    cos, sin = rotation
-    even, odd = x.unflatten(-1, (-1, 2)).unbind(-1)  # (..., N, D/2) each
-    turned = torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1)
-    return turned.flatten(-2).to(x.dtype)  # (..., N, D)
+    pairs = x.unflatten(-1, (-1, 2))  # (..., D/2, 2)
+    if is_eager():  # a pair is a complex number: one pass over memory
+        turned = torch.view_as_complex(pairs) * torch.view_as_complex(rotation)
+        return torch.view_as_real(turned).flatten(-2)
+    (even, odd), (cos, sin) = pairs.unbind(-1), rotation.unbind(-1)  # (..., D/2) each
+    return torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1).flatten(-2)
