@@ -36,13 +36,11 @@ class _EagerRMSNorm(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         x, weight, inverse = ctx.saved_tensors
         normed = x * inverse
-        grad_x = grad_weight = None
-        if ctx.needs_input_grad[1]:
-            grad_weight = (grad * normed).sum_to_size(weight.shape)
-        if ctx.needs_input_grad[0]:
-            grad_x = grad * weight
-            mean = (grad_x * normed).mean(-1, keepdim=True)
-            grad_x = grad_x.addcmul_(normed, mean, value=-1).mul_(inverse)
+        product = grad * normed
+        # Leading dimensions first: sums of whole rows are the fast kind.
+        grad_weight = product.flatten(0, -weight.dim() - 1).sum(0).sum_to_size(weight.shape)
+        mean = product.mul_(weight).mean(-1, keepdim=True)
+        grad_x = (grad * weight).addcmul_(normed, mean, value=-1).mul_(inverse)
         return grad_x, grad_weight, None
 
 
