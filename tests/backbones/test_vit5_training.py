@@ -33,6 +33,48 @@ def test_drop_path_is_constant_over_depth(make_vit5: Make) -> None:
     assert shares == pytest.approx([0.25] * 6, abs=0.08)
 
 
+@pytest.mark.parametrize('seed', range(4))
+def test_skipping_dropped_samples_equals_computing_and_discarding_them(
+    make_vit5: Make, seed: int
+) -> None:
+    """Values and gradients are those of every branch times mask / (1 - p), mask drawn once each."""
+    rate, batch = 0.4, 3
+    model, x = make_vit5(drop_path_rate=rate).train(), picture(48, 64, batch=batch)
+    torch.manual_seed(seed)
+    masks = iter([(torch.rand(batch) >= rate) / (1 - rate) for _ in range(6)])
+    torch.manual_seed(seed)
+    found = gradients(model, x)
+
+    plain = make_vit5().train()
+    for block in plain.blocks:
+        for branch in (block.attn, block.mlp):
+            scale = next(masks)[:, None, None]
+            branch.register_forward_hook(lambda _, __, out, scale=scale: out * scale)
+    torch.testing.assert_close(found, gradients(plain, x), atol=1e-4, rtol=1e-4)
+
+
+def test_dropped_samples_are_not_computed(
+    make_vit5: Make, sdpa_calls: list[dict[str, Any]]
+) -> None:
+    model = make_vit5(drop_path_rate=0.5).train()
+    torch.manual_seed(0)
+    model(picture(64, 64, batch=40))
+    counts = [len(call['q']) for call in sdpa_calls]
+    assert len(counts) == 3
+    assert all(8 <= count <= 32 for count in counts)
+
+
+def test_parameters_have_gradients_where_all_samples_are_dropped(make_vit5: Make) -> None:
+    """DDP waits for the gradient of every parameter; here they are zero."""
+    model, x = make_vit5(drop_path_rate=0.999).train(), picture(64, 64)
+    torch.manual_seed(0)
+    tokens = model.forward_tokens(x)[0]
+    assert torch.equal(tokens[0], tokens[-1])
+    found = gradients(model, x)
+    assert {'blocks.0.attn.qkv.weight', 'blocks.2.mlp.fc2.bias', 'blocks.1.gamma_1'} <= set(found)
+    assert not any(value.any() for name, value in found.items() if name.startswith('blocks.'))
+
+
 def test_drop_path_is_off_in_eval(make_vit5: Make) -> None:
     model, x = make_vit5(drop_path_rate=0.9), picture(64, 64)
     with torch.no_grad():
@@ -93,12 +135,13 @@ def test_gradients_behind_frozen_stages_are_those_of_the_whole_model(make_vit5: 
 def test_checkpointing_on_equals_off(make_vit5: Make, options: dict[str, Any]) -> None:
     x = picture(64, 80, batch=2)
     results = []
-    for with_cp in (False, True):
+    for with_cp in (False, True, 'gelu'):
         model = make_vit5(with_cp=with_cp, **options).train()
         torch.manual_seed(5)
         results.append(gradients(model, x))
     assert results[0]
-    torch.testing.assert_close(results[1], results[0], atol=1e-5, rtol=1e-5)
+    for result in results[1:]:
+        torch.testing.assert_close(result, results[0], atol=1e-5, rtol=1e-5)
 
 
 def test_checkpointing_runs_the_blocks_a_second_time_in_training_only(
@@ -120,6 +163,38 @@ def test_checkpointing_runs_the_blocks_a_second_time_in_training_only(
         (True, 'train'): 6,
         (True, 'eval'): 3,
     }
+
+
+def saved_elements(model: nn.Module, x: torch.Tensor) -> int:
+    """Numbers kept for the backward pass, parameters aside."""
+    params = {param.data_ptr() for param in model.parameters()}
+    storages = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.data_ptr() not in params:
+            storage = tensor.untyped_storage()
+            storages[storage.data_ptr()] = storage
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        outputs = model(x)
+    assert outputs
+    return sum(storage.nbytes() for storage in storages.values()) // 4
+
+
+def test_recomputing_the_gelu_keeps_its_input_only(
+    make_vit5: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 3 blocks with 21 tokens, 4 * 32 values wide, one of two such tensors is kept each."""
+    x = picture(64, 64)
+    whole = saved_elements(make_vit5().train(), x)
+    less = saved_elements(make_vit5(with_cp='gelu').train(), x)
+    assert whole - less == 3 * 21 * 128
+    products: list[int] = []
+    real = F.linear
+    monkeypatch.setattr(F, 'linear', lambda *args: products.append(0) or real(*args))
+    gradients(make_vit5(with_cp='gelu').train(), x)
+    assert len(products) == 3 * 4 + 3  # fc2 is entered again for its input, and left before its end
 
 
 @pytest.mark.parametrize('mode', ['bfloat16', FLOAT16, 'autocast'])

@@ -37,6 +37,7 @@ def test_defaults_are_those_promised() -> None:
         'out_norm': False,
         'frozen_stages': -1,
         'with_cp': False,
+        'compiled': False,
         'init_cfg': None,
     }
 
@@ -97,6 +98,7 @@ def test_no_taps() -> None:
         ('num_registers', -1, {}),
         ('num_registers', 3, {}),
         ('drop_path_rate', 1.5, {}),
+        ('with_cp', 'attention', {}),
         ('drop_path_rate', -0.1, {}),
         ('rope_scaling', 'linear', {}),
         ('window_size', 0, {}),

@@ -49,7 +49,9 @@ class ViT5(BaseModule):
         out_norm: Apply the final RMSNorm to every output; without it that parameter is not built.
         frozen_stages: -1 trains all; 0 freezes patch embedding, tokens and position embedding; k
             freezes the first k blocks as well.
-        with_cp: Recompute blocks in the backward pass to save memory.
+        with_cp: Recompute in the backward pass to save memory: True the blocks, 'gelu' only the
+            activation of the MLPs, which costs next to no time.
+        compiled: Run through ``torch.compile``, from the first call on. Names of parameters stay.
         init_cfg: ``dict(type='Pretrained', checkpoint=PATH_OR_URL)`` loads a ViT-5 file, strictly.
 
     Attributes:
@@ -76,7 +78,8 @@ class ViT5(BaseModule):
         global_attn_indexes: Sequence[int] = (),
         out_norm: bool = False,
         frozen_stages: int = -1,
-        with_cp: bool = False,
+        with_cp: bool | Literal['gelu'] = False,
+        compiled: bool = False,
         init_cfg: dict[str, Any] | None = None,
     ) -> None:
         super().__init__(init_cfg)
@@ -112,6 +115,8 @@ class ViT5(BaseModule):
             raise ValueError(
                 f'global_attn_indexes {global_blocks} have no effect without window_size'
             )
+        if with_cp not in (False, True, 'gelu'):
+            raise ValueError(f"with_cp {with_cp!r} must be False, True or 'gelu'")
         if not -1 <= frozen_stages <= depth:
             raise ValueError(
                 f'frozen_stages {frozen_stages} must be -1 to {depth}, the blocks built'
@@ -141,6 +146,7 @@ class ViT5(BaseModule):
                 None if i in global_blocks else window_size,
                 drop_path_rate,
                 layer_scale_init,
+                with_cp == 'gelu',
             )
             for i in range(depth)
         )
@@ -151,6 +157,8 @@ class ViT5(BaseModule):
         if frozen_stages >= 0:
             for token in (self.pos_embed, self.cls_token, self.reg_token):
                 token.requires_grad_(False)
+        if compiled:
+            self.compile(fullgraph=True)
 
     def _init_from_scratch(self) -> None:
         for token in (self.pos_embed, self.cls_token, self.reg_token):
@@ -228,7 +236,7 @@ class ViT5(BaseModule):
         rotation = token_rotation(layout, self.head_dim, self.rope_reference, x.device)
         taps = []
         for i, block in enumerate(self.blocks[: max(indices) + 1]):
-            if self.with_cp and torch.is_grad_enabled():
+            if self.with_cp is True and torch.is_grad_enabled():
                 x = checkpoint(block, x, rotation, layout, use_reentrant=False)
             else:
                 x = block(x, rotation, layout)

@@ -6,12 +6,15 @@ import torch
 import torch.nn.functional as F
 from timm.layers import drop_path
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from .attention import Attention
 from .linear import Linear
 from .modes import is_eager
 from .norm import RMSNorm
 from .tokens import TokenLayout
+
+ROWS = 1024  # tokens of a portion in which a CPU runs the MLP without gradients
 
 
 class Mlp(nn.Module):
@@ -20,19 +23,28 @@ class Mlp(nn.Module):
     Args:
         dim: Width C.
         hidden_dim: Width between the layers.
+        recompute_gelu: Keep the values before the GELU for the backward pass, not those after it.
     """
 
-    def __init__(self, dim: int, hidden_dim: int) -> None:
+    def __init__(self, dim: int, hidden_dim: int, recompute_gelu: bool = False) -> None:
         super().__init__()
+        self.recompute_gelu = recompute_gelu
         self.fc1 = Linear(dim, hidden_dim)
         self.fc2 = Linear(hidden_dim, dim)
 
     def forward(self, x: Tensor) -> Tensor:
         """Transform each token of (B, N, C)."""
-        x = self.fc1(x)
-        if is_eager() and not torch.is_grad_enabled():
-            return self.fc2(torch.ops.aten.gelu_(x))  # in place: the widest tensor exists once
-        return self.fc2(F.gelu(x))
+        if self.recompute_gelu and torch.is_grad_enabled():
+            # It stops where the input of fc2 is there: no product is computed twice.
+            tail = lambda x: self.fc2(F.gelu(x))  # noqa: E731
+            return checkpoint(tail, self.fc1(x), use_reentrant=False, preserve_rng_state=False)
+        if not is_eager() or torch.is_grad_enabled() or x.is_cuda:
+            return self.fc2(F.gelu(self.fc1(x)))
+        # A CPU pays for large buffers with a page fault every 4 KB: take the tokens in portions.
+        out = torch.empty_like(x)
+        for inner, outer in zip(x.flatten(0, -2).split(ROWS), out.flatten(0, -2).split(ROWS)):
+            outer.copy_(self.fc2(F.gelu(self.fc1(inner))))
+        return out
 
 
 def add_branch(
@@ -78,6 +90,7 @@ class Block(nn.Module):
         window_size: See ``Attention``.
         drop_path: Probability to drop a branch for a sample while training.
         layer_scale_init: Initial value of both LayerScale vectors.
+        recompute_gelu: See ``Mlp``.
     """
 
     def __init__(
@@ -87,13 +100,14 @@ class Block(nn.Module):
         window_size: int | None = None,
         drop_path: float = 0.0,
         layer_scale_init: float = 1e-4,
+        recompute_gelu: bool = False,
     ) -> None:
         super().__init__()
         self.norm1 = RMSNorm(dim)
         self.attn = Attention(dim, num_heads, window_size)
         self.gamma_1 = nn.Parameter(torch.full((dim,), layer_scale_init))
         self.norm2 = RMSNorm(dim)
-        self.mlp = Mlp(dim, 4 * dim)
+        self.mlp = Mlp(dim, 4 * dim, recompute_gelu)
         self.gamma_2 = nn.Parameter(torch.full((dim,), layer_scale_init))
         self.drop_path = drop_path
 

@@ -94,7 +94,8 @@ def rotate(x: Tensor, rotation: Tensor) -> Tensor:
     """
     pairs = x.unflatten(-1, (-1, 2))  # (..., D/2, 2)
     if is_eager():  # a pair is a complex number: one pass over memory
-        turned = torch.view_as_complex(pairs) * torch.view_as_complex(rotation)
+        pairs, rotation = torch.view_as_complex(pairs), torch.view_as_complex(rotation)
+        turned = pairs * rotation if torch.is_grad_enabled() else pairs.mul_(rotation)
         return torch.view_as_real(turned).flatten(-2)
     (even, odd), (cos, sin) = pairs.unbind(-1), rotation.unbind(-1)  # (..., D/2) each
     return torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1).flatten(-2)

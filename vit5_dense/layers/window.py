@@ -25,7 +25,9 @@ def split_windows(x: Tensor, grid: tuple[int, int], size: int) -> Tensor:
     """
     rows, columns = num_windows(grid, size)
     x = x.unflatten(2, grid)  # (B, heads, h, w, D)
-    x = F.pad(x, (0, 0, 0, columns * size - grid[1], 0, rows * size - grid[0]))
+    right, bottom = columns * size - grid[1], rows * size - grid[0]
+    if right or bottom:  # padding by nothing would copy
+        x = F.pad(x, (0, 0, 0, right, 0, bottom))
     x = x.unflatten(3, (columns, size)).unflatten(2, (rows, size))  # (B, heads, r, s, c, s, D)
     return x.permute(0, 2, 4, 1, 3, 5, 6).flatten(4, 5).flatten(0, 2)  # (B*r*c, heads, s*s, D)
 
