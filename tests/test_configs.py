@@ -95,7 +95,7 @@ def outputs_of_detector(model: nn.Module, cfg: ConfigDict, side: int) -> list[to
 
 
 def test_the_recipes_are_there() -> None:
-    names = {f'upernet_vit5_{arch}_ade20k' for arch in 'sbl'}
+    names = {f'upernet_vit5_{arch}_ade20k' for arch in 'sbl'} | {'upernet_vit5_s_ade20k_light'}
     names |= {f'mask_rcnn_vit5_{arch}_coco' for arch in 'sbl'}
     names |= {f'mask_rcnn_vit5_{arch}_coco_3x' for arch in 'sb'}
     names |= {f'cascade_mask_rcnn_vit5_{arch}_coco' for arch in 'bl'}

@@ -58,8 +58,8 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         '--subjects',
         nargs='+',
         metavar='NAME',
-        help="'ours', 'ours compiled', 'ours windowed', 'floor', 'timm:NAME', 'mmseg:vit', "
-        "'mmseg:beit' (default: ours, floor and models of about the same size)",
+        help="'ours', 'ours compiled', 'ours windowed', 'ours drop path', 'floor', 'timm:NAME', "
+        "'mmseg:vit', 'mmseg:beit' (default: ours, floor and models of about the same size)",
     )
     compare.add_argument('--reference', type=Path, help='clone of the ViT-5 repository to add')
 

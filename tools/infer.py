@@ -9,11 +9,13 @@ import argparse
 import glob
 import json
 import sys
+import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from rich.progress import track
 
@@ -24,6 +26,7 @@ from vit5_dense.inference import Detector, Segmenter, load_predictor
 from vit5_dense.instance_pictures import draw_instances
 from vit5_dense.instances import coco_results
 from vit5_dense.pictures import SUFFIXES, PictureError, read_picture, save_picture, save_result
+from vit5_dense.prefetch import prefetch, runs
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -33,6 +36,9 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument('pictures', nargs='+', help='files, folders or globs')
     parser.add_argument('--out', required=True, metavar='DIR', help='folder for the results')
     parser.add_argument('--device', default='cuda' if torch.cuda.is_available() else 'cpu')
+    parser.add_argument(
+        '--batch', type=int, default=1, help='pictures of one size that are run together (1)'
+    )
     parser.add_argument('--opacity', type=float, default=0.5, help='of the overlay, 0 to 1')
     parser.add_argument(
         '--score-thr', type=float, default=0.3, help='objects less certain are not drawn, 0 to 1'
@@ -84,6 +90,18 @@ def image_id(path: Path, number: int) -> int:
     return int(path.stem) if path.stem.isdecimal() else number
 
 
+class Loaded(NamedTuple):
+    """A picture from a file, and what the model takes of it."""
+
+    path: Path
+    picture: np.ndarray
+    item: dict[str, Any]
+
+    def size(self) -> tuple[int, ...]:
+        """Shape that the model sees."""
+        return tuple(self.item['inputs'].shape)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Segment, or find objects in, all pictures that can be read.
 
@@ -91,6 +109,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         0, or 1 if some picture could not be read; each is named on stderr.
     """
     args = parse_args(argv)
+    if args.batch < 1:
+        raise UserError(f'--batch {args.batch} must be 1 or more')
     for name in ('opacity', 'score_thr'):
         if not 0 <= getattr(args, name) <= 1:
             option = f'--{name.replace("_", "-")}'
@@ -102,26 +122,50 @@ def main(argv: Sequence[str] | None = None) -> int:
         resolve_checkpoint(args.checkpoint),
         check_device(args.device),
     )
-    failed = []
+    failed: list[PictureError] = []
     objects: list[dict[str, Any]] = []
-    for number, (path, name) in enumerate(track(names.items(), description='looking'), 1):
+    shown = (predictor.classes, predictor.palette, args.opacity)
+
+    def load(path: Path) -> Loaded | PictureError:
         try:
             picture = read_picture(path)
         except PictureError as error:
-            failed.append(error)
-            continue
-        shown = (predictor.classes, predictor.palette, args.opacity)
+            return error
+        return Loaded(path, picture, predictor.prepare(picture))
+
+    def save(loaded: Loaded, found: Any) -> None:
+        path, picture, name = loaded.path, loaded.picture, names[loaded.path]
         if isinstance(predictor, Segmenter):
-            save_result(out, name, picture, predictor(picture), *shown, predictor.label_offset)
-        else:
-            found = predictor(picture)
-            drawn = draw_instances(picture, found.above(args.score_thr), *shown)
-            save_picture(out / 'overlays' / f'{name}.png', drawn)
-            entries = coco_results(found, image_id(path, number), predictor.category_ids)
-            objects += [{'file_name': path.name, **entry} for entry in entries]
+            save_result(out, name, picture, found, *shown, predictor.label_offset)
+            return
+        drawn = draw_instances(picture, found.above(args.score_thr), *shown)
+        save_picture(out / 'overlays' / f'{name}.png', drawn)
+        entries = coco_results(found, image_id(path, numbers[path]), predictor.category_ids)
+        objects.extend({'file_name': path.name, **entry} for entry in entries)
+
+    def readable(loaded: Iterable[Loaded | PictureError]) -> Iterator[Loaded]:
+        for one in loaded:
+            if isinstance(one, PictureError):
+                failed.append(one)
+            else:
+                yield one
+
+    numbers = {path: number for number, path in enumerate(names, 1)}
+    begin, busy = time.perf_counter(), 0.0
+    loaded = track(prefetch(load, names, 2 * args.batch), 'looking', total=len(names))
+    for batch in runs(readable(loaded), Loaded.size, args.batch):
+        start = time.perf_counter()
+        results = predictor.predict([one.item for one in batch])
+        busy += time.perf_counter() - start
+        for one, found in zip(batch, results, strict=True):
+            save(one, found)
+    seconds = time.perf_counter() - begin
     if isinstance(predictor, Detector):
         (out / 'results.json').write_text(json.dumps(objects))
-    print(f'{len(names) - len(failed)} of {len(names)} pictures done, results in {out}')
+    done = len(names) - len(failed)
+    print(f'{done} of {len(names)} pictures done, results in {out}')
+    if done:
+        print(f'{done / seconds:.2f} pictures per second, the model alone {done / busy:.2f}')
     for error in failed:
         print(f'error: {error}', file=sys.stderr)
     return 1 if failed else 0

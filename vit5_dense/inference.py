@@ -1,6 +1,7 @@
 """A trained segmentor or detector as a function of a picture."""
 
 import importlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,13 +63,24 @@ class Predictor:
         self.palette = meta.get('palette') or random_palette(len(self.classes))
         self.model.to(device)
 
-    def predict(self, picture: np.ndarray) -> Any:
-        """The framework's data sample for an RGB picture, (H, W, 3), uint8."""
+    def prepare(self, picture: np.ndarray) -> dict[str, Any]:
+        """What the test pipeline makes of an RGB picture, (H, W, 3), uint8."""
         image = np.ascontiguousarray(picture[..., ::-1])  # BGR as in training
-        item = self.pipeline({'img': image, 'img_id': 0, 'img_path': ''})
-        batch = {'inputs': [item['inputs']], 'data_samples': [item['data_samples']]}
+        return self.pipeline({'img': image, 'img_id': 0, 'img_path': ''})
+
+    def predict(self, items: Sequence[dict[str, Any]]) -> list[Any]:
+        """Results for prepared pictures, which must have one size after the pipeline."""
+        batch = {key: [item[key] for item in items] for key in ('inputs', 'data_samples')}
         with torch.inference_mode():
-            return self.model.test_step(batch)[0]
+            return [self.result(sample) for sample in self.model.test_step(batch)]
+
+    def result(self, sample: Any) -> Any:
+        """What is wanted of the framework's data sample."""
+        raise NotImplementedError
+
+    def __call__(self, picture: np.ndarray) -> Any:
+        """Result for an RGB picture, (H, W, 3), uint8."""
+        return self.predict([self.prepare(picture)])[0]
 
 
 class Segmenter(Predictor):
@@ -84,16 +96,9 @@ class Segmenter(Predictor):
         super().__init__(cfg, checkpoint, device)
         self.label_offset = int(bool(self.meta.get('reduce_zero_label')))
 
-    def __call__(self, picture: np.ndarray) -> np.ndarray:
-        """Class number of every pixel.
-
-        Args:
-            picture: RGB, (H, W, 3), uint8.
-
-        Returns:
-            Class numbers, (H, W), int64.
-        """
-        return self.predict(picture).pred_sem_seg.data[0].cpu().numpy()
+    def result(self, sample: Any) -> np.ndarray:
+        """Class number of every pixel, (H, W), int64."""
+        return sample.pred_sem_seg.data[0].cpu().numpy()
 
 
 class Detector(Predictor):
@@ -110,13 +115,9 @@ class Detector(Predictor):
         super().__init__(cfg, checkpoint, device)
         self.category_ids = self.meta.get('category_ids') or range(1, 1 + len(self.classes))
 
-    def __call__(self, picture: np.ndarray) -> Instances:
-        """Objects in a picture, the most certain first.
-
-        Args:
-            picture: RGB, (H, W, 3), uint8.
-        """
-        return from_mmdet(self.predict(picture).pred_instances)
+    def result(self, sample: Any) -> Instances:
+        """Objects in a picture, the most certain first."""
+        return from_mmdet(sample.pred_instances)
 
 
 def load_predictor(cfg: Config, checkpoint: Path, device: str = 'cpu') -> Segmenter | Detector:

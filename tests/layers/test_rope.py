@@ -1,7 +1,5 @@
 """Rotary angles and the rotation of channel pairs."""
 
-import math
-
 import pytest
 import torch
 from torch import Tensor

@@ -37,6 +37,10 @@ def save(path: Path, height: int = 20, width: int = 30, mode: str = 'RGB') -> Pa
     return path
 
 
+def read_label(path: Path) -> np.ndarray:
+    return np.array(Image.open(path))
+
+
 def results(folder: Path, kind: str = 'labels') -> list[str]:
     return sorted(path.name for path in (folder / 'out' / kind).iterdir())
 
@@ -52,6 +56,27 @@ def test_files_folders_and_globs_are_all_segmented_once(infer: Infer, tmp_path: 
     assert code == 0
     assert results(tmp_path) == ['a.png', 'b.png', 'c.png', 'd1.png']
     assert results(tmp_path, 'overlays') == results(tmp_path)
+
+
+def test_batches_give_the_same_labels_and_the_rate_is_told(
+    infer: Infer, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """Sizes alternate, so that some batches are whole and some are cut short; one file is bad."""
+    for number, (height, width) in enumerate([(40, 60), (40, 60), (40, 60), (60, 40), (40, 60)]):
+        save(tmp_path / 'in' / f'{number}.png', height, width)
+    (tmp_path / 'in' / '2b.png').write_text('no picture')
+    labels = []
+    for batch in (1, 2):
+        assert infer(tmp_path / 'in', options=('--batch', batch)) == 1
+        output = capsys.readouterr()
+        assert '5 of 6 pictures done' in output.out
+        assert 'pictures per second' in output.out
+        assert '2b.png' in output.err
+        files = sorted((tmp_path / 'out' / 'labels').iterdir())
+        labels.append([read_label(file) for file in files])
+        assert [label.shape for label in labels[-1]] == [(40, 60)] * 3 + [(60, 40), (40, 60)]
+    for one, other in zip(*labels, strict=True):
+        assert (one == other).mean() > 0.999
 
 
 def test_label_files_hold_what_the_model_sees(infer: Infer, run: Run, tmp_path: Path) -> None:
@@ -144,6 +169,7 @@ def test_names_take_as_much_of_the_path_as_they_need() -> None:
     [
         (('--opacity', '1.5'), '--opacity 1.5'),
         (('--opacity', '-1'), '--opacity -1'),
+        (('--batch', '0'), '--batch 0'),
         (('--device', 'nope'), 'nope'),
         (('--device', 'cuda:77'), 'cuda:77'),
     ],

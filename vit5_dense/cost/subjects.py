@@ -105,7 +105,8 @@ def make_subject(name: str, arch: str, side: int, reference: Path | None) -> nn.
     """A backbone by name.
 
     Args:
-        name: 'ours', 'ours windowed', 'floor', 'reference', 'timm:NAME', 'mmseg:vit', 'mmseg:beit'.
+        name: 'ours', 'ours windowed', 'ours drop path' (rate 0.2), 'floor', 'reference',
+            'timm:NAME', 'mmseg:vit', 'mmseg:beit'.
         arch: Size of ours, of the reference and of mmseg's.
         side: Side of the pictures, for those that have to be told.
         reference: Clone of the reference repository.
@@ -115,6 +116,8 @@ def make_subject(name: str, arch: str, side: int, reference: Path | None) -> nn.
     """
     if name == 'ours':
         return ViT5(arch)
+    if name == 'ours drop path':
+        return ViT5(arch, drop_path_rate=0.2)
     if name == 'ours windowed':
         depth = ARCHS[arch]['depth']
         blocks = tuple(depth * i // 4 - 1 for i in (1, 2, 3, 4))

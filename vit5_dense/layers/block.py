@@ -42,8 +42,9 @@ class Mlp(nn.Module):
             return self.fc2(F.gelu(self.fc1(x)))
         # A CPU pays for large buffers with a page fault every 4 KB: take the tokens in portions.
         out = torch.empty_like(x)
-        for inner, outer in zip(x.flatten(0, -2).split(ROWS), out.flatten(0, -2).split(ROWS)):
-            outer.copy_(self.fc2(F.gelu(self.fc1(inner))))
+        portions = (tokens.flatten(0, -2).split(ROWS) for tokens in (x, out))
+        for source, target in zip(*portions, strict=True):
+            target.copy_(self.fc2(F.gelu(self.fc1(source))))
         return out
 
 
