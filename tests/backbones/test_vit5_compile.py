@@ -76,3 +76,12 @@ def test_a_copy_of_a_compiled_backbone_runs(make_vit5: Make) -> None:
     x = picture(64, 80)
     with torch.no_grad():
         torch.testing.assert_close(other(x), make_vit5().eval()(x), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize('strict', [True, False])
+def test_an_exported_backbone_has_real_numbers_only(make_vit5: Make, strict: bool) -> None:
+    """Runtimes and exporters have no complex numbers."""
+    x = picture(64, 80)
+    exported = torch.export.export(make_vit5().eval(), (x,), strict=strict)
+    assert 'complex' not in str(exported.graph)
+    torch.testing.assert_close(exported.module()(x), make_vit5().eval()(x), atol=1e-5, rtol=1e-5)
