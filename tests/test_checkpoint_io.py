@@ -6,6 +6,7 @@ import threading
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from urllib.error import URLError
 
 import pytest
@@ -15,6 +16,7 @@ from safetensors.torch import save_file
 from tiny import Make
 from vit5_dense import ViT5
 from vit5_dense.checkpoint import CheckpointError, load_pretrained, load_trained
+from vit5_dense.checkpoint_io import last_good_checkpoint
 
 
 def refusal(model: ViT5, checkpoint: object) -> str:
@@ -151,3 +153,38 @@ def test_a_download_cut_short_leaves_no_half_file(
         server.shutdown()
     files = [path for path in tmp_path.rglob('*') if path.is_file()]
     assert not files or f'delete {files[0]}' in message
+
+
+def save_run(path: Path, iteration: int, **more: Any) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    meta = {'iter': iteration}
+    torch.save({'meta': meta, 'message_hub': {}, 'optimizer': {}, 'state_dict': {}, **more}, path)
+    return path
+
+
+def test_the_last_good_checkpoint_is_found_whatever_a_kill_left(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """A pointer to nothing, an empty or cut file, one that is being written, plain weights."""
+    files = [save_run(tmp_path / f'iter_{number}.pth', number) for number in (9, 20, 100)]
+    pointer = tmp_path / 'last_checkpoint'
+    assert last_good_checkpoint(tmp_path) == files[2]
+    pointer.write_text(str(files[1]))
+    assert last_good_checkpoint(tmp_path) == files[1]
+    pointer.write_text('')
+    assert last_good_checkpoint(tmp_path) == files[2]
+    (tmp_path / 'iter_200.pth.unfinished').write_bytes(b'half')
+    (tmp_path / 'best_mIoU_iter_300.pth').write_bytes(files[0].read_bytes())
+    files[2].write_bytes(files[2].read_bytes()[:-200])
+    assert last_good_checkpoint(tmp_path) == files[1]
+    assert 'iter_100.pth is broken or cut short' in capsys.readouterr().out
+    torch.save({'state_dict': {}, 'meta': {}}, files[1])
+    assert last_good_checkpoint(tmp_path) == files[0]
+    files[0].write_bytes(b'')
+    with pytest.raises(CheckpointError, match=r'nothing to go on from.*iter_20\.pth.*iter_9\.pth'):
+        last_good_checkpoint(tmp_path)
+
+
+def test_an_empty_work_dir_has_nothing_to_go_on_from(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match='has no checkpoints'):
+        last_good_checkpoint(tmp_path)

@@ -7,12 +7,21 @@ Examples:
 
 import argparse
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 from mmengine.config import Config
+from mmengine.dist import get_rank
 
+from vit5_dense.accumulation import accumulate
 from vit5_dense.building import build_runner, check_data, require_framework
-from vit5_dense.checkpoint_io import is_safetensors, local_file, read_file, resolve_checkpoint
+from vit5_dense.checkpoint_io import (
+    is_safetensors,
+    last_good_checkpoint,
+    local_file,
+    read_file,
+    resolve_checkpoint,
+)
 from vit5_dense.config import (
     LAUNCHERS,
     fit_machine,
@@ -23,6 +32,7 @@ from vit5_dense.config import (
 )
 from vit5_dense.errors import UserError, make_folder, run_tool
 from vit5_dense.hooks.interrupt import train_until_interrupted
+from vit5_dense.lock import sole_user
 from vit5_dense.report import example_pictures, write_report
 
 TITLE_SCORES = (  # name, label, decimals
@@ -49,6 +59,17 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         '--auto-scale-lr', action='store_true', help='scale the rate with the global batch size'
     )
     parser.add_argument(
+        '--accumulate',
+        type=int,
+        default=1,
+        metavar='N',
+        help='add up the gradients of N iterations for each step of the optimiser. A step then '
+        'sees N x batch_size x processes pictures: choose one of the two N times smaller. '
+        'Steps, pictures seen and the rate in each step stay as the config has them: iterations of '
+        'the loop, checkpoints and logging become N times as many, schedules advance once a step. '
+        'Resume with the same N',
+    )
+    parser.add_argument(
         '--no-pretrained', action='store_true', help='start from random weights: no download'
     )
     parser.add_argument('--local_rank', '--local-rank', type=int, help=argparse.SUPPRESS)
@@ -67,17 +88,18 @@ def build_config(args: argparse.Namespace) -> Config:
             cfg.optim_wrapper.pop(key, None)
     if args.auto_scale_lr:
         cfg.merge_from_dict({'auto_scale_lr.enable': True})
+    accumulate(cfg, args.accumulate)
     if args.no_pretrained:
         cfg.model.backbone.init_cfg = None
     last = Path(cfg.work_dir, 'last_checkpoint')
-    if args.resume == 'latest' and not last.is_file():
-        raise UserError(f'--resume: {last} does not exist, so there is nothing to go on from')
     if cfg.get('resume') and not cfg.get('load_from') and last.is_file():
         args.resume = args.resume or 'latest'  # as mmengine does by itself, but unchecked
     if args.resume:
         cfg.resume = True
         cfg.load_from = str(
-            resolve_checkpoint(str(last) if args.resume == 'latest' else args.resume)
+            last_good_checkpoint(last.parent)
+            if args.resume == 'latest'
+            else resolve_checkpoint(args.resume)
         )
     return cfg
 
@@ -95,6 +117,32 @@ def check_start(cfg: Config) -> None:
     if cfg.get('resume') and not {'meta', 'message_hub'} <= content.keys():
         raise UserError(f'{path} holds weights only: start from it by load_from, without --resume')
     cfg.load_from = str(path)
+    if cfg.get('resume') and content['meta'].get('seed') is not None:
+        cfg.merge_from_dict({'randomness.seed': content['meta']['seed']})  # the order of samples
+
+
+def train(cfg: Config) -> dict[str, float]:
+    """Run a checked config to its end; see ``main``."""
+    runner = build_runner(cfg, train=True)
+    try:
+        train_until_interrupted(runner)
+    except KeyboardInterrupt:
+        print(f'stopped, saved in {runner.work_dir}; go on with the same command and --resume')
+        raise
+    if runner.rank != 0:
+        return {}
+    scores = {
+        name: runner.message_hub.get_scalar(key).current()
+        for key in runner.message_hub.log_scalars
+        if (name := key.removeprefix('val/')) != key and 'time' not in name
+    }
+    title = f'{Path(cfg.filename).stem}, {runner.iter} iterations'
+    for name, label, digits in TITLE_SCORES:
+        if name in scores:
+            title += f', {label} {scores[name]:.{digits}f}'
+    report = write_report(Path(runner.work_dir), title, example_pictures(runner))
+    print(f'report: {report}')
+    return scores
 
 
 def main(argv: Sequence[str] | None = None) -> dict[str, float]:
@@ -110,28 +158,10 @@ def main(argv: Sequence[str] | None = None) -> dict[str, float]:
     check_data(cfg, ('train', 'val'))
     if cfg.get('load_from'):
         check_start(cfg)
-    make_folder(cfg.work_dir)
+    folder = make_folder(cfg.work_dir)
     join_processes(args.launcher)
-    runner = build_runner(cfg, train=True)
-    try:
-        train_until_interrupted(runner)
-    except KeyboardInterrupt:
-        print(f'stopped, saved in {runner.work_dir}; go on with the same command and --resume')
-        raise
-    if runner.rank != 0:
-        return {}
-    scores = {
-        name: runner.message_hub.get_scalar(key).current()
-        for key in runner.message_hub.log_scalars
-        if (name := key.removeprefix('val/')) != key and 'time' not in name
-    }
-    title = f'{Path(args.config).stem}, {runner.iter} iterations'
-    for name, label, digits in TITLE_SCORES:
-        if name in scores:
-            title += f', {label} {scores[name]:.{digits}f}'
-    report = write_report(Path(runner.work_dir), title, example_pictures(runner))
-    print(f'report: {report}')
-    return scores
+    with sole_user(folder) if get_rank() == 0 else nullcontext():
+        return train(cfg)
 
 
 if __name__ == '__main__':

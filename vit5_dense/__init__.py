@@ -20,6 +20,7 @@ __all__ = [
     'ViT5PlainCheckpointHook',
     'ViT5StrictLoadHook',
     '__version__',
+    'atomic',
     'config_path',
     'timm_models',
 ]
@@ -37,7 +38,7 @@ def _is_report() -> bool:
 if not _is_report():
     require_core()
 
-    from . import timm_models
+    from . import atomic, timm_models
     from .backbones import ViT5
     from .config_scheme import config_path, register_scheme
     from .hooks import ViT5InterruptHook, ViT5PlainCheckpointHook, ViT5StrictLoadHook

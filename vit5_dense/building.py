@@ -17,7 +17,9 @@ from torch.utils.data import DataLoader
 from .backbones import ViT5
 from .config import describe, fit_machine
 from .errors import UserError
+from .exact import exact_loader
 from .health import require_det, require_seg
+from .hooks.exact import ViT5ExactHook
 from .necks import SimplePyramid
 
 # Heads of segmentors and detectors that know the classes, one or several of them.
@@ -130,6 +132,10 @@ def build_runner(cfg: Config, train: bool) -> Runner:
     with building(cfg):
         runner = Runner.from_cfg(cfg)
         if train:
+            if cfg.train_cfg.get('type') == 'IterBasedTrainLoop':
+                loader = runner.build_dataloader(runner._train_dataloader, runner.seed)
+                runner._train_dataloader = exact_loader(loader, runner.seed)
+                runner.register_hook(ViT5ExactHook())
             runner.train_loop, runner.val_loop  # noqa: B018  properties that build
             runner.optim_wrapper = runner.build_optim_wrapper(runner.optim_wrapper)
         else:

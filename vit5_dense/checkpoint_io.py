@@ -1,6 +1,7 @@
 """Checkpoint files: fetched once, read without running what is in them, written whole."""
 
 import argparse
+import logging
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -12,6 +13,7 @@ from typing import Any
 import mmengine.dist
 import numpy as np
 import torch
+from mmengine.logging import print_log
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -118,6 +120,41 @@ def read_file(path: Path) -> Mapping[str, Any]:
     if not isinstance(content, Mapping):
         raise CheckpointError(f'{path} holds a {type(content).__name__}, not a state dict')
     return content
+
+
+def last_good_checkpoint(folder: Path) -> Path:
+    """The newest checkpoint of a work dir that a run can go on from.
+
+    That which ``last_checkpoint`` names, else, where a kill or a full disk has spoilt it, the one
+    of the most iterations or epochs that is whole.
+
+    Raises:
+        CheckpointError: If there is none; with what is wrong with those that are there.
+    """
+    names = {
+        path: int(path.stem.rpartition('_')[2])
+        for path in folder.glob('*_[0-9]*.pth')
+        if re.fullmatch(r'(iter|epoch)_\d+', path.stem)
+    }
+    files = sorted(names, key=lambda path: names[path], reverse=True)
+    pointer = folder / 'last_checkpoint'
+    if pointer.is_file():
+        named = Path(pointer.read_text().strip())
+        files = [named, *(file for file in files if file.name != named.name)]
+    broken = []
+    for file in files:
+        try:
+            content = read_file(file)
+        except CheckpointError as error:
+            broken.append(str(error))
+            continue
+        if {'meta', 'message_hub', 'optimizer'} <= content.keys():
+            for line in broken:
+                print_log(f'passed over: {line}', level=logging.WARNING)
+            return file
+        broken.append(f'{file} holds weights only')
+    reasons = '; '.join(broken) or 'it has no checkpoints'
+    raise CheckpointError(f'there is nothing to go on from in {folder}: {reasons}')
 
 
 def download(url: str) -> Path:

@@ -87,7 +87,7 @@ def test_an_empty_validation_folder_is_named_as_well(
 @pytest.mark.parametrize(
     ('options', 'part'),
     [
-        (['--resume'], 'last_checkpoint does not exist'),
+        (['--resume'], 'nothing to go on from'),
         (['--resume', 'nope.pth'], 'nope.pth does not exist'),
         (['--launcher', 'pytorch'], 'dist_train.sh'),
         (['--cfg-options', 'model.decode_head.in_channels.9=3'], '--cfg-options'),
