@@ -27,7 +27,7 @@ from vit5_dense.cost.machine import describe_machine, sdpa_kernel
 from vit5_dense.cost.measure import exponent, interleave, peak_memory, ratio
 from vit5_dense.cost.parts import time_parts
 from vit5_dense.cost.plots import plot_compare, plot_growth
-from vit5_dense.cost.subjects import PEERS, make_call, make_subject
+from vit5_dense.cost.subjects import OURS, PEERS, make_call, make_subject
 from vit5_dense.errors import UserError, make_folder, run_tool
 
 DTYPES = {'fp32': torch.float32, 'bf16': torch.bfloat16}
@@ -58,8 +58,9 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         '--subjects',
         nargs='+',
         metavar='NAME',
-        help="'ours', 'ours compiled', 'ours windowed', 'ours drop path', 'floor', 'timm:NAME', "
-        "'mmseg:vit', 'mmseg:beit' (default: ours, floor and models of about the same size)",
+        help=f"{', '.join(map(repr, OURS))}, each also with ' compiled' behind; 'floor', "
+        "'timm:NAME', 'mmseg:vit', 'mmseg:beit' (default: ours, floor and models of about the "
+        'same size)',
     )
     compare.add_argument('--reference', type=Path, help='clone of the ViT-5 repository to add')
 

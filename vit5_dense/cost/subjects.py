@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ..backbones import ViT5
-from ..backbones.sizes import ARCHS, LONG_NAMES
+from ..backbones.sizes import ARCHS, LONG_NAMES, quarters
 from ..errors import UserError
 from .floor import Floor
 
@@ -26,6 +26,15 @@ PEERS = {
         'mmseg:beit',
     )
     for arch in ('s', 'b', 'l')
+}
+
+# Ours by name: options of the constructor.
+OURS: dict[str, dict[str, Any]] = {
+    'ours': {},
+    'ours windowed': {'window_size': 16},  # four blocks stay global
+    'ours drop path': {'drop_path_rate': 0.2},
+    'ours recomputed': {'with_cp': True},
+    'ours gelu recomputed': {'with_cp': 'gelu'},
 }
 
 
@@ -105,8 +114,7 @@ def make_subject(name: str, arch: str, side: int, reference: Path | None) -> nn.
     """A backbone by name.
 
     Args:
-        name: 'ours', 'ours windowed', 'ours drop path' (rate 0.2), 'floor', 'reference',
-            'timm:NAME', 'mmseg:vit', 'mmseg:beit'.
+        name: One of ``OURS``, 'floor', 'reference', 'timm:NAME', 'mmseg:vit', 'mmseg:beit'.
         arch: Size of ours, of the reference and of mmseg's.
         side: Side of the pictures, for those that have to be told.
         reference: Clone of the reference repository.
@@ -114,14 +122,11 @@ def make_subject(name: str, arch: str, side: int, reference: Path | None) -> nn.
     Raises:
         UserError: If the name is unknown or what it needs is missing.
     """
-    if name == 'ours':
-        return ViT5(arch)
-    if name == 'ours drop path':
-        return ViT5(arch, drop_path_rate=0.2)
-    if name == 'ours windowed':
-        depth = ARCHS[arch]['depth']
-        blocks = tuple(depth * i // 4 - 1 for i in (1, 2, 3, 4))
-        return ViT5(arch, window_size=16, global_attn_indexes=blocks)
+    if name in OURS:
+        options = dict(OURS[name])
+        if 'window_size' in options:
+            options['global_attn_indexes'] = quarters(ARCHS[arch]['depth'])
+        return ViT5(arch, **options)
     if name == 'floor':
         return Floor(ViT5(arch))
     if name == 'reference' and reference:
