@@ -141,25 +141,22 @@ def show(title: str, rows: Sequence[Row], console: Console) -> None:
     console.print(table)
 
 
-def compare(args: argparse.Namespace, out: Path, console: Console) -> list[Row]:
+def compare(args: argparse.Namespace, out: Path, console: Console, rows: list[Row]) -> None:
     """Backbones of one size in every mode and type asked for."""
     names = args.subjects or ['ours', 'floor', *PEERS.get(args.arch, ())]
     if args.reference and 'reference' not in names:
         names.append('reference')
-    rows = []
     for mode in args.modes:
         for dtype in args.dtypes:
             rows += measure(names, args, args.size, mode, dtype, args.reference)
             title = f'ViT-5 {args.arch}, {args.size} px, batch {args.batch}, {mode} {dtype}'
             show(title, rows[-len(names) :], console)
     plot_compare(rows, out / 'compare.png')
-    return rows
 
 
-def growth(args: argparse.Namespace, out: Path, console: Console) -> list[Row]:
+def growth(args: argparse.Namespace, out: Path, console: Console, rows: list[Row]) -> None:
     """Global and windowed attention over sizes of the picture."""
     names = ['ours', 'ours windowed']
-    rows = []
     for side in args.sizes:
         rows += measure(names, args, side)
         show(f'ViT-5 {args.arch}, {side} px, batch {args.batch}', rows[-2:], console)
@@ -173,21 +170,19 @@ def growth(args: argparse.Namespace, out: Path, console: Console) -> list[Row]:
         ]
         console.print(f'{name}: {", ".join(powers)}')
     plot_growth(rows, out / 'growth.png')
-    return rows
 
 
-def parts(args: argparse.Namespace, out: Path, console: Console) -> list[Row]:
+def parts(args: argparse.Namespace, out: Path, console: Console, rows: list[Row]) -> None:
     """Where the time of a whole model goes."""
     cfg = load_config(args.config, args.cfg_options)
     model = build_model(cfg).to(args.device)
-    rows = time_parts(model, cfg.default_scope, args.size, args.rounds, args.warmup)
+    rows += time_parts(model, cfg.default_scope, args.size, args.rounds, args.warmup)
     table = Table(title=f'{Path(args.config).stem}, {args.size} px, one picture')
     for column in ('', 'ms', 'share'):
         table.add_column(column, justify='right' if column else 'left')
     for row in rows:
         table.add_row(row['name'], f'{1e3 * row["median"]:.1f}', f'{row["share"]:.1%}')
     console.print(table)
-    return rows
 
 
 def main(argv: Sequence[str] | None = None) -> list[Row]:
@@ -214,10 +209,12 @@ def main(argv: Sequence[str] | None = None) -> list[Row]:
             header[f'attention {dtype}'] = sdpa_kernel(shape, DTYPES[dtype], device)
     console.print(', '.join(f'{key}: {value}' for key, value in header.items()))
     command = {'compare': compare, 'growth': growth, 'model': parts}[args.command]
-    rows = command(args, out, console)
-    path = out / f'{args.command}.json'
-    path.write_text(json.dumps({'machine': header, 'rows': rows}, indent=1) + '\n')
-    console.print(f'figures: {path}')
+    path, rows = out / f'{args.command}.json', []
+    try:
+        command(args, out, console, rows)
+    finally:  # what is measured is kept if the rest is interrupted
+        path.write_text(json.dumps({'machine': header, 'rows': rows}, indent=1) + '\n')
+        console.print(f'figures: {path}')
     return rows
 
 
