@@ -27,8 +27,10 @@ from vit5_dense.cost.machine import describe_machine, sdpa_kernel
 from vit5_dense.cost.measure import exponent, interleave, peak_memory, ratio
 from vit5_dense.cost.parts import time_parts
 from vit5_dense.cost.plots import plot_compare, plot_growth
+from vit5_dense.cost.profile import time_operators
 from vit5_dense.cost.subjects import OURS, PEERS, make_call, make_subject
 from vit5_dense.errors import UserError, make_folder, run_tool
+from vit5_dense.option_checks import within_memory
 
 DTYPES = {'fp32': torch.float32, 'bf16': torch.bfloat16}
 MB = 2**20
@@ -68,6 +70,13 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     growth.add_argument('--arch', choices=ARCHS, default='s')
     growth.add_argument('--sizes', nargs='+', type=int, default=[256, 512, 768, 1024, 1536])
     growth.add_argument('--batch', type=int, default=1)
+
+    operators = commands.add_parser('operators', parents=[shared], help='backbones by operator')
+    operators.add_argument('--arch', choices=ARCHS, default='s')
+    operators.add_argument('--size', type=int, default=512, help='side of the pictures (512)')
+    operators.add_argument('--batch', type=int, default=2)
+    operators.add_argument('--mode', choices=('infer', 'train'), default='infer')
+    operators.add_argument('--subjects', nargs='+', metavar='NAME', help='as in compare')
 
     model = commands.add_parser('model', parents=[shared], help='parts of a whole model')
     model.add_argument('config')
@@ -172,6 +181,26 @@ def growth(args: argparse.Namespace, out: Path, console: Console, rows: list[Row
     plot_growth(rows, out / 'growth.png')
 
 
+def operators(args: argparse.Namespace, out: Path, console: Console, rows: list[Row]) -> None:
+    """What backbones spend their time on, in fp32."""
+    device = torch.device(args.device)
+    pictures = torch.randn(args.batch, 3, args.size, args.size, device=device)
+    for name in args.subjects or ['ours', *PEERS.get(args.arch, ())[:1]]:
+        model = make_subject(name, args.arch, args.size, None).to(device)
+        call = make_call(model, pictures, torch.float32, args.mode == 'train', False)
+        seconds = time_operators(call, args.rounds, args.warmup, device)
+        rows.append({'name': name, 'mode': args.mode, 'seconds': seconds})
+    table = Table(title=f'ViT-5 {args.arch}, {args.size} px, batch {args.batch}, {args.mode}: ms')
+    table.add_column('')
+    for row in rows:
+        table.add_column(row['name'], justify='right')
+    kinds = dict.fromkeys(kind for row in rows for kind in row['seconds'])
+    for kind in kinds:
+        table.add_row(kind, *(f'{1e3 * row["seconds"].get(kind, 0):.1f}' for row in rows))
+    table.add_row('total', *(f'{1e3 * sum(row["seconds"].values()):.1f}' for row in rows))
+    console.print(table)
+
+
 def parts(args: argparse.Namespace, out: Path, console: Console, rows: list[Row]) -> None:
     """Where the time of a whole model goes."""
     cfg = load_config(args.config, args.cfg_options)
@@ -192,9 +221,12 @@ def main(argv: Sequence[str] | None = None) -> list[Row]:
         Everything measured, a row each.
     """
     args = parse_args(argv)
-    for name in ('rounds', 'batch', 'size'):
-        if getattr(args, name, 1) < 1:
-            raise UserError(f'--{name} {getattr(args, name)} must be 1 or more')
+    for name in ('rounds', 'batch', 'size', 'sizes', 'threads'):
+        value = getattr(args, name, None)
+        if value is not None and min(value if isinstance(value, list) else [value]) < 1:
+            raise UserError(f'--{name} {value} must be 1 or more')
+    if args.warmup < 0:
+        raise UserError(f'--warmup {args.warmup} must be 0 or more')
     device = torch.device(check_device(args.device))
     if args.threads:
         torch.set_num_threads(args.threads)
@@ -208,10 +240,12 @@ def main(argv: Sequence[str] | None = None) -> list[Row]:
             shape = (args.batch, heads, 1029, width)
             header[f'attention {dtype}'] = sdpa_kernel(shape, DTYPES[dtype], device)
     console.print(', '.join(f'{key}: {value}' for key, value in header.items()))
-    command = {'compare': compare, 'growth': growth, 'model': parts}[args.command]
+    commands = {'compare': compare, 'growth': growth, 'operators': operators, 'model': parts}
+    command = commands[args.command]
     path, rows = out / f'{args.command}.json', []
     try:
-        command(args, out, console, rows)
+        with within_memory('the picture size or batch'):
+            command(args, out, console, rows)
     finally:  # what is measured is kept if the rest is interrupted
         path.write_text(json.dumps({'machine': header, 'rows': rows}, indent=1) + '\n')
         console.print(f'figures: {path}')

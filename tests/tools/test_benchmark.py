@@ -36,6 +36,21 @@ def test_growth_and_parts_are_written(tmp_path: Path) -> None:
     assert sum(row['median'] for row in rows[:-1]) == pytest.approx(rows[-1]['median'], rel=0.5)
 
 
+def test_operators_are_told_apart(tmp_path: Path) -> None:
+    """A ViT has attention, products, one convolution, GELU; the floor has no GELU and no norm."""
+    rows = call(
+        'benchmark', 'operators', '--arch', 'ti', '--size', 64, *FAST, '--out', tmp_path,
+        '--subjects', 'ours', 'floor',
+    )  # fmt: skip
+    ours, floor = (row['seconds'] for row in rows)
+    kinds = {'attention', 'matrix products', 'convolution', 'GELU', 'copies', 'norms'}
+    assert kinds <= {kind for kind, seconds in ours.items() if seconds > 0}
+    assert {'attention', 'matrix products'} <= set(floor)
+    assert not {'GELU', 'norms', 'convolution'} & set(floor)
+    written = json.loads((tmp_path / 'operators.json').read_text())
+    assert written['rows'] == rows
+
+
 @pytest.mark.parametrize(
     ('options', 'message'),
     [
