@@ -76,6 +76,7 @@ setup(
         'seg': [*openmmlab('mmengine', 'mmcv', 'mmseg'), 'ftfy', 'regex'],
         # The compiled ops cannot be asked for here: `python -m vit5_dense` prints their line.
         'det': [*openmmlab('mmengine', 'mmcv', 'mmdet'), 'pycocotools', 'faster-coco-eval'],
+        'lora': ['peft'],  # which brings transformers and accelerate
         'test': ['pytest', 'ruff', 'mypy', 'segmentation-models-pytorch'],
     },
 )

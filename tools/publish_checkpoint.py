@@ -10,6 +10,9 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from torch import Tensor
+
+from vit5_dense.backbones.lora import merge_lora
 from vit5_dense.checkpoint_io import read_file, resolve_checkpoint, write_file
 from vit5_dense.errors import UserError, make_folder, run_tool
 from vit5_dense.hooks.plain_checkpoint import to_plain
@@ -30,6 +33,8 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> str:
     """Strip optimiser, schedule and log, and name the file after its content, as OpenMMLab does.
 
+    Adapters of a ``ViT5LoRA`` are merged: the file fits the same config with ``ViT5``.
+
     Returns:
         Path of the file written.
     """
@@ -39,12 +44,19 @@ def main(argv: Sequence[str] | None = None) -> str:
         raise UserError(f'{dst} must end in .pth')
     src = resolve_checkpoint(args.src)
     content = read_file(src)
-    if not isinstance(content.get('state_dict'), Mapping):
+    state, found = content.get('state_dict'), content.get('meta') or {}
+    if not isinstance(state, Mapping):
         raise UserError(f'{src} has no state_dict: it is no checkpoint of a training run')
-    meta = to_plain(dict(content.get('meta') or {}))
+    named = all(isinstance(k, str) and isinstance(v, Tensor) for k, v in state.items())
+    if not (state and named and isinstance(found, Mapping)):
+        raise UserError(
+            f'{src} is no checkpoint of a training run: its state_dict must have names and '
+            'tensors, its meta settings by name'
+        )
+    meta = to_plain(dict(found))
     kept = {key: meta[key] for key in KEPT_META if key in meta}
     part = make_folder(dst.parent) / f'{dst.stem}.part.pth'
-    write_file(part, content['state_dict'], kept)
+    write_file(part, merge_lora(state), kept)
     digest = hashlib.sha256(part.read_bytes()).hexdigest()
     final = part.replace(dst.with_name(f'{dst.stem}-{digest[:8]}.pth'))
     print(f'published: {final}')

@@ -11,7 +11,6 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from mmengine.config import Config
-from mmengine.dist import get_rank
 
 from vit5_dense.accumulation import accumulate
 from vit5_dense.building import build_runner, check_data, require_framework
@@ -25,11 +24,13 @@ from vit5_dense.checkpoint_io import (
 from vit5_dense.config import (
     LAUNCHERS,
     fit_machine,
+    is_first_process,
     join_processes,
     load_config,
     reading,
     tool_parser,
 )
+from vit5_dense.datasets.check import quick_check
 from vit5_dense.errors import UserError, make_folder, run_tool
 from vit5_dense.hooks.interrupt import train_until_interrupted
 from vit5_dense.lock import sole_user
@@ -71,6 +72,9 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument(
         '--no-pretrained', action='store_true', help='start from random weights: no download'
+    )
+    parser.add_argument(
+        '--no-check', action='store_true', help='start without a look at the files of the data'
     )
     parser.add_argument('--local_rank', '--local-rank', type=int, help=argparse.SUPPRESS)
     return parser.parse_args(argv)
@@ -121,6 +125,26 @@ def check_start(cfg: Config) -> None:
         cfg.merge_from_dict({'randomness.seed': content['meta']['seed']})  # the order of samples
 
 
+def check_files(cfg: Config, path: str) -> None:
+    """Look at the files of the data for a few seconds.
+
+    Args:
+        cfg: The config.
+        path: Where it was read from.
+
+    Raises:
+        UserError: With the first faults that training would go wrong on.
+    """
+    report = quick_check(cfg, ('train', 'val'))
+    for line in report.lines('warning'):
+        print(f'warning: {line}')
+    if errors := report.lines('error'):
+        raise UserError(
+            f'{" | ".join(errors[:3])}. See all with: python tools/check_data.py {path}; '
+            'start in spite of it with --no-check'
+        )
+
+
 def train(cfg: Config) -> dict[str, float]:
     """Run a checked config to its end; see ``main``."""
     runner = build_runner(cfg, train=True)
@@ -158,9 +182,12 @@ def main(argv: Sequence[str] | None = None) -> dict[str, float]:
     check_data(cfg, ('train', 'val'))
     if cfg.get('load_from'):
         check_start(cfg)
+    first = is_first_process(args.launcher)
+    if first and not args.no_check:
+        check_files(cfg, args.config)
     folder = make_folder(cfg.work_dir)
     join_processes(args.launcher)
-    with sole_user(folder) if get_rank() == 0 else nullcontext():
+    with sole_user(folder) if first else nullcontext():
         return train(cfg)
 
 

@@ -12,6 +12,7 @@ from mmengine.config import Config, ConfigDict, DictAction
 
 from .config_scheme import SCHEME, config_path
 from .errors import UserError
+from .option_checks import check_options
 
 LAUNCHERS = ('none', 'pytorch', 'slurm')
 
@@ -64,7 +65,7 @@ def load_config(path: str, options: dict[str, Any] | None = None) -> Config:
     """
     if path.startswith(SCHEME):
         path = config_path(path)
-    if not Path(path).is_file():
+    if not os.path.isfile(path):  # Path.is_file raises for a name that is too long
         raise UserError(f'config {path} does not exist (looked in {Path.cwd()})')
     try:
         cfg = Config.fromfile(path)
@@ -72,11 +73,12 @@ def load_config(path: str, options: dict[str, Any] | None = None) -> Config:
         if told := user_error_in(error):
             raise told from told.__cause__
         raise UserError(f'config {path} cannot be read: {describe(error)}') from error
+    check_options(cfg, options or {})
     try:
         cfg.merge_from_dict(options or {})
     except (KeyError, TypeError, IndexError, AttributeError) as error:
         raise UserError(f'--cfg-options does not fit {path}: {describe(error)}') from error
-    if 'model' not in cfg:
+    if not isinstance(cfg.get('model'), dict):
         raise UserError(
             f'config {path} has no model: name a leaf of configs/, not one of its bases'
         )
@@ -155,6 +157,12 @@ def fit_machine(cfg: Config, launcher: str = 'none') -> None:
         if loader:
             loader.num_workers = min(loader.get('num_workers', 0), usable_cores())
             loader.persistent_workers = bool(loader.num_workers)
+
+
+def is_first_process(launcher: str) -> bool:
+    """Whether this is process 0 of a run; known from the launcher before the processes join."""
+    rank = {'pytorch': 'RANK', 'slurm': 'SLURM_PROCID'}.get(launcher, '')
+    return os.environ.get(rank, '0') == '0'
 
 
 def join_processes(launcher: str) -> None:

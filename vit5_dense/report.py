@@ -24,6 +24,13 @@ SCORES = (
     *(f'coco/{kind}_{figure}' for kind in ('bbox', 'segm') for figure in ('mAP', 'mAP_50')),
 )
 SHOWN_SCORE = 0.5  # objects less certain are left out of the report's pictures
+# First part of a name, as ViT5StabilityHook logs it, to the title of its panel.
+STABILITY = {
+    'layer_scale': 'LayerScale, mean',
+    'attention_logit': 'largest attention logit',
+    'token_norm': 'length of tokens',
+    'grad_norm': 'gradient norm',
+}
 Curve = tuple[list[float], list[float]]
 
 
@@ -52,10 +59,27 @@ def read_curves(work_dir: Path) -> dict[str, Curve]:
     return {name: (sorted(v), [v[x] for x in sorted(v)]) for name, v in values.items()}
 
 
+def draw_stability(axes: Any, kind: str, curves: dict[str, Curve]) -> None:
+    """One kind of figure into a panel: a line for each part, from the stem (dark) to the heads."""
+    parts = {name.partition('/')[2]: curve for name, curve in curves.items()}
+    colours = plt.get_cmap('viridis')(np.linspace(0, 0.9, len(parts)))
+    for i, (part, curve) in enumerate(parts.items()):
+        named = len(parts) < 5 or i in (0, len(parts) - 1)
+        axes.plot(*curve, color=colours[i], label=part if named else None, linewidth=1)
+    axes.set(title=STABILITY[kind], xlabel='iteration')
+    if kind == 'grad_norm':  # decades lie between the blocks
+        axes.set_yscale('log')
+        axes.minorticks_off()  # their labels are as wide as the panel
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8)
+
+
 def write_report(
     work_dir: Path, title: str, pictures: Sequence[tuple[str, np.ndarray]] = ()
 ) -> Path:
     """Draw losses, scores, learning rate and example pictures of a run to ``report.png``.
+
+    What ``ViT5StabilityHook`` has logged, if anything, is drawn below the losses.
 
     Args:
         work_dir: Folder of the run.
@@ -76,19 +100,29 @@ def write_report(
         'score': [name for name in SCORES if name in curves],
         'learning rate': [name for name in ('lr',) if name in curves],
     }
-    rows = 1 + -(-len(pictures) // 4)
+    stability = {
+        kind: {name: curve for name, curve in curves.items() if name.startswith(f'{kind}/')}
+        for kind in STABILITY
+    }
+    first = 2 if any(stability.values()) else 1  # row of the pictures
+    rows = first + -(-len(pictures) // 4)
     figure = plt.figure(figsize=(14, 3.6 * rows), constrained_layout=True)
-    grid = figure.add_gridspec(rows, 12)
+    grid = figure.add_gridspec(rows, 1)
+    row_of_curves = grid[0].subgridspec(1, 3)
+    rows_of_four = [grid[row].subgridspec(1, 4) for row in range(1, rows)]
     for i, (panel, names) in enumerate(panels.items()):
-        axes = figure.add_subplot(grid[0, 4 * i : 4 * i + 4])
+        axes = figure.add_subplot(row_of_curves[i])
         for name in names:
             axes.plot(*curves[name], marker='o' if panel == 'score' else None, label=name)
         axes.set(title=panel, xlabel='iteration')
         axes.grid(alpha=0.3)
         if names:
             axes.legend(fontsize=8)
+    for i, (kind, lines) in enumerate(stability.items()):
+        if lines:
+            draw_stability(figure.add_subplot(rows_of_four[0][i]), kind, lines)
     for i, (caption, picture) in enumerate(pictures):
-        axes = figure.add_subplot(grid[1 + i // 4, 3 * (i % 4) : 3 * (i % 4) + 3])
+        axes = figure.add_subplot(rows_of_four[first - 1 + i // 4][i % 4])
         axes.imshow(picture)
         axes.set_title(caption, fontsize=9)
         axes.axis('off')

@@ -311,3 +311,38 @@ def test_help_has_two_examples(tool: ModuleType, capsys: pytest.CaptureFixture) 
         tool.parse_args(['--help'])
     text = capsys.readouterr().out
     assert text.count('python tools/train.py') == 2
+
+
+def rates(work_dir: Path) -> list[tuple[int, float]]:
+    """Iteration and rate of each row that was logged in training."""
+    (file,) = work_dir.glob('*/vis_data/scalars.json')
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    return [(row['step'], row['lr']) for row in rows if 'loss' in row]
+
+
+def test_accumulated_steps_have_the_rates_of_whole_ones(tmp_path: Path, data: Path) -> None:
+    extra = 'train_cfg.update(max_iters=2)\n'
+    extra += "param_scheduler = [dict(type='LinearLR', start_factor=0.1, by_epoch=False, end=2)]\n"
+    config = write_config(tmp_path, data, extra)
+    call('train', config, '--work-dir', tmp_path / 'whole')
+    call('train', config, '--work-dir', tmp_path / 'parts', '--accumulate', 4)
+    whole, parts = rates(tmp_path / 'whole'), rates(tmp_path / 'parts')
+    assert [step for step, _ in whole] == [1, 2]
+    assert [step for step, _ in parts] == [4, 8]
+    assert [rate for _, rate in parts] == [rate for _, rate in whole]
+    assert whole[1][1] == pytest.approx(10 * whole[0][1])
+    last = torch.load(tmp_path / 'parts' / 'iter_8.pth', weights_only=True)
+    assert {int(state['step']) for state in last['optimizer']['state'].values()} == {2}
+
+
+def test_accumulation_counts_for_the_scaled_rate(tool: ModuleType) -> None:
+    argv = [str(DEMO), '--auto-scale-lr', '--accumulate', '4']
+    cfg = tool.build_config(tool.parse_args(argv))
+    assert cfg.auto_scale_lr == {'enable': True, 'base_batch_size': 4}  # 16 / 4 in an iteration
+
+
+def test_a_senseless_accumulation_is_refused(
+    refused: Callable[..., str], tmp_path: Path, data: Path
+) -> None:
+    config = write_config(tmp_path, data)
+    assert '--accumulate 0 must be' in refused(config, '--accumulate', 0)

@@ -6,7 +6,7 @@ from mmengine.model import is_model_wrapper
 from mmengine.registry import HOOKS
 from mmengine.runner import Runner
 
-from ..checkpoint import CheckpointError, compare
+from ..checkpoint import CheckpointError, compare, mismatch, trained_state
 
 
 @HOOKS.register_module()
@@ -25,9 +25,9 @@ class ViT5StrictLoadHook(Hook):
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
         """Compare the file with the model before anything is copied."""
         model = runner.model.module if is_model_wrapper(runner.model) else runner.model
-        state = checkpoint.get('state_dict', checkpoint)
+        found = trained_state(checkpoint, runner._load_from)
         wanted = model.state_dict()
-        account = compare(state, wanted, 'state_dict')
+        account = compare(found, wanted, 'state_dict')
         if account.complete:
             return
         amiss = [*account.missing, *account.unknown, *account.misshapen]
@@ -44,5 +44,7 @@ class ViT5StrictLoadHook(Hook):
             f'Not used: {", ".join(account.unknown) or "none"}',
             logger='current',
         )
-        for key in [k for k in state if k in wanted and state[k].shape != wanted[k].shape]:
-            del state[key]
+        state = checkpoint.get('state_dict', checkpoint)
+        for key in wanted:
+            if key in state and (key not in found or mismatch(found[key], wanted[key])):
+                del state[key]
