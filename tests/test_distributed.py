@@ -4,7 +4,6 @@ import http.server
 import json
 import os
 import signal
-import socket
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -17,41 +16,15 @@ import torch.multiprocessing
 from mmengine.model import BaseModel
 from torch import nn
 
+from rank_runs import finish, start
 from tiny import TINY
 from tiny_run import ENV, REPO, Run, call, follow, trained, write_config
 from vit5_dense import ViT5
-
-TIMEOUT = 300  # s; a deadlock would wait forever
 
 
 @pytest.fixture
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return trained(tmp_path_factory)
-
-
-def start(script: str, *argv: object) -> subprocess.Popen:
-    """A script in a process group of its own; stdout and stderr come back as one text."""
-    with socket.socket() as free:
-        free.bind(('127.0.0.1', 0))
-        port = free.getsockname()[1]
-    return subprocess.Popen(
-        ['bash', str(REPO / 'tools' / script), *map(str, argv)],
-        cwd='/',
-        env={**ENV, 'PORT': str(port)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-
-
-def finish(process: subprocess.Popen) -> str:
-    """The output up to the end, which must come in time."""
-    try:
-        return process.communicate(timeout=TIMEOUT)[0]
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
 
 
 def launch(script: str, *argv: object) -> str:

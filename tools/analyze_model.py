@@ -21,6 +21,7 @@ from vit5_dense.config import load_config, tool_parser
 from vit5_dense.cost.operations import Inference, backbone_macs, count
 from vit5_dense.cost.parts import PARTS
 from vit5_dense.errors import UserError, run_tool
+from vit5_dense.option_checks import within_memory
 
 GIGA = 1e9
 
@@ -45,7 +46,8 @@ def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
         raise UserError(f'--size {args.size} must be two numbers of pixels')
     cfg = load_config(args.config, args.cfg_options)
     model = build_model(cfg)
-    analysis = count(Inference(model, cfg.default_scope), torch.zeros(1, 3, *args.size))
+    with within_memory('--size {} {}'.format(*args.size)):
+        analysis = count(Inference(model, cfg.default_scope), torch.zeros(1, 3, *args.size))
     macs, modules = analysis.by_module(), dict(model.named_modules())
     rows: list[dict[str, Any]] = [
         {

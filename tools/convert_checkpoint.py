@@ -6,6 +6,7 @@ Examples:
 """
 
 import argparse
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from vit5_dense.checkpoint import Account
 from vit5_dense.checkpoint_io import write_file
 from vit5_dense.convert import DTYPES, convert_file
 from vit5_dense.errors import UserError, make_folder, run_tool
+from vit5_dense.option_checks import within_memory
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -59,11 +61,12 @@ def main(argv: Sequence[str] | None = None) -> Account:
     dst = Path(args.dst)
     if dst.suffix not in ('.safetensors', '.pth'):
         raise UserError(f'{dst} must end in .safetensors or .pth')
-    if dst.exists() and not args.force:
+    if os.path.exists(dst) and not args.force:  # Path.exists raises for a name that is too long
         raise UserError(f'{dst} exists: choose another name, or --force to overwrite it')
-    state, account, meta = convert_file(
-        Path(args.src), not args.no_ema, args.to_img_size, args.dtype
-    )
+    with within_memory(f'{args.src} at --to-img-size {args.to_img_size}'):
+        state, account, meta = convert_file(
+            Path(args.src), not args.no_ema, args.to_img_size, args.dtype
+        )
     make_folder(dst.parent)
     write_file(dst, {f'{args.prefix}{key}': value for key, value in state.items()}, meta)
     total = len(account.loaded) + len(account.resized)

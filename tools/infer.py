@@ -3,30 +3,34 @@
 Examples:
     python tools/infer.py configs/upernet_vit5_b_ade20k.py model.pth street.jpg --out results
     python tools/infer.py CONFIG CHECKPOINT pictures/ 'more/*.png' --out results --score-thr 0.5
+    python tools/infer.py CONFIG CHECKPOINT map.tif --out results --tile 1024 --overlap 128
 """
 
 import argparse
-import glob
 import json
 import sys
 import time
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from rich.progress import track
+from rich.progress import Progress
 
 from vit5_dense.checkpoint_io import resolve_checkpoint
-from vit5_dense.config import check_device, load_config, tool_parser
+from vit5_dense.config import check_device, load_config, reading, tool_parser
 from vit5_dense.errors import UserError, make_folder, run_tool
 from vit5_dense.inference import Detector, Segmenter, load_predictor
 from vit5_dense.instance_pictures import draw_instances
 from vit5_dense.instances import coco_results
-from vit5_dense.pictures import SUFFIXES, PictureError, read_picture, save_picture, save_result
+from vit5_dense.large_pictures import check_memory, pixel_limit, read_head
+from vit5_dense.picture_files import find_pictures, image_id, unique_names
+from vit5_dense.pictures import PictureError, read_picture, save_picture, save_result
 from vit5_dense.prefetch import prefetch, runs
+from vit5_dense.tiling import check_tiles, count_tiles, for_tiles, segment
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -37,7 +41,20 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument('--out', required=True, metavar='DIR', help='folder for the results')
     parser.add_argument('--device', default='cuda' if torch.cuda.is_available() else 'cpu')
     parser.add_argument(
-        '--batch', type=int, default=1, help='pictures of one size that are run together (1)'
+        '--batch', type=int, default=1, help='pictures of one size, or tiles, run together (1)'
+    )
+    parser.add_argument(
+        '--tile',
+        type=int,
+        metavar='PIXELS',
+        help='segment large pictures in tiles of this side. They are cut from the picture at its '
+        'own resolution and skip the Resize of the test pipeline. A picture may have 2**31 pixels',
+    )
+    parser.add_argument(
+        '--overlap',
+        type=int,
+        metavar='PIXELS',
+        help='that tiles share; logits are blended there (an eighth of --tile)',
     )
     parser.add_argument('--opacity', type=float, default=0.5, help='of the overlay, 0 to 1')
     parser.add_argument(
@@ -46,52 +63,8 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def find_pictures(patterns: Sequence[str]) -> list[Path]:
-    """Files that paths, folders and globs name, each once, in order.
-
-    Args:
-        patterns: Files are taken as they are, folders for the picture files in them.
-
-    Raises:
-        UserError: If a pattern matches nothing.
-    """
-    found: dict[Path, None] = {}
-    for pattern in patterns:
-        path = Path(pattern)
-        if path.is_dir():
-            files = sorted(p for p in path.iterdir() if p.suffix.lower() in SUFFIXES)
-        else:
-            files = [path] if path.is_file() else sorted(map(Path, glob.glob(pattern)))
-            files = [file for file in files if file.is_file()]
-        if not files:
-            raise UserError(f'{pattern} matches no picture ({", ".join(SUFFIXES)})')
-        found.update(dict.fromkeys(files))
-    return list(found)
-
-
-def unique_names(files: Sequence[Path]) -> dict[Path, str]:
-    """A name for the results of each picture: its own, and parts of its path where need be."""
-    names = {path: path.stem for path in files}
-    for depth in range(1, 1 + max(len(path.parts) for path in files)):
-        taken = Counter(names.values())
-        if max(taken.values()) == 1:
-            break
-        names = {
-            path: name
-            if taken[name] == 1
-            else '_'.join(path.relative_to(path.anchor).parts[-depth:])
-            for path, name in names.items()
-        }
-    return names
-
-
-def image_id(path: Path, number: int) -> int:
-    """COCO's id of a picture: the digits that are its name, else its number in the run."""
-    return int(path.stem) if path.stem.isdecimal() else number
-
-
 class Loaded(NamedTuple):
-    """A picture from a file, and what the model takes of it."""
+    """A picture from a file, and what the model takes of it; nothing if it takes tiles."""
 
     path: Path
     picture: np.ndarray
@@ -100,6 +73,102 @@ class Loaded(NamedTuple):
     def size(self) -> tuple[int, ...]:
         """Shape that the model sees."""
         return tuple(self.item['inputs'].shape)
+
+
+def look(
+    predictor: Segmenter | Detector,
+    pictures: Iterable[Loaded],
+    args: argparse.Namespace,
+    tick: Callable[[int], None],
+) -> Iterator[tuple[Loaded, Any, float]]:
+    """Each picture with what is found in it and the seconds that took.
+
+    Args:
+        predictor: The model.
+        pictures: In any sizes.
+        args: Of the command line.
+        tick: Called with the number of pictures, or of tiles, done.
+    """
+    if isinstance(predictor, Segmenter) and args.tile:
+        for one in pictures:
+            start = time.perf_counter()
+            found = segment(predictor, one.picture, args.tile, args.overlap, args.batch, tick)
+            yield one, found, time.perf_counter() - start
+        return
+    for batch in runs(pictures, Loaded.size, args.batch):
+        start = time.perf_counter()
+        results = predictor.predict([one.item for one in batch])
+        seconds = (time.perf_counter() - start) / len(batch)
+        for one, found in zip(batch, results, strict=True):
+            yield one, found, seconds
+            tick(1)
+
+
+def find_all(
+    predictor: Segmenter | Detector, names: dict[Path, str], out: Path, args: argparse.Namespace
+) -> int:
+    """Write the results for all pictures; see ``main``."""
+    numbers = {path: number for number, path in enumerate(names, 1)}
+    steps = dict.fromkeys(names, 1)  # of the progress
+    if isinstance(predictor, Segmenter):
+        heads = {path: head for path in names if (head := read_head(path))}
+        check_memory(heads, len(predictor.classes), args.device, args.tile, args.batch)
+        deep = [str(path) for path, head in heads.items() if head.deep]
+        if deep:
+            which = f'{deep[0]} and {len(deep) - 1} more'
+            print(f'note: 16 bits are divided by 256 in {which}; if dark, write 8 bits first')
+        if args.tile:
+            cut = (args.tile, args.overlap)
+            steps.update({path: count_tiles(head[:2], *cut) for path, head in heads.items()})
+    failed: list[PictureError] = []
+    objects: list[dict[str, Any]] = []
+    shown = (predictor.classes, predictor.palette, args.opacity)
+
+    def load(path: Path) -> Loaded | PictureError:
+        try:
+            picture = read_picture(path)
+        except PictureError as error:
+            return error
+        return Loaded(path, picture, {} if args.tile else predictor.prepare(picture))
+
+    def save(loaded: Loaded, found: Any) -> None:
+        path, picture, name = loaded.path, loaded.picture, names[loaded.path]
+        if isinstance(predictor, Segmenter):
+            save_result(out, name, picture, found, *shown, predictor.label_offset)
+            return
+        drawn = draw_instances(picture, found.above(args.score_thr), *shown)
+        save_picture(out / 'overlays' / f'{name}.png', drawn)
+        entries = coco_results(found, image_id(path, numbers[path]), predictor.category_ids)
+        objects.extend({'file_name': path.name, **entry} for entry in entries)
+
+    begin, busy = time.perf_counter(), 0.0
+    # Tiles may take half a minute each: time left is estimated from the last ten minutes.
+    with Progress(speed_estimate_period=600) as progress:
+        task = progress.add_task('looking', total=sum(steps.values()))
+        tick = partial(progress.advance, task)
+
+        def readable() -> Iterator[Loaded]:
+            ahead = 1 if args.tile else 2 * args.batch
+            for path, one in zip(names, prefetch(load, names, ahead), strict=True):
+                if isinstance(one, Loaded):
+                    yield one
+                else:
+                    failed.append(one)
+                    tick(steps[path])
+
+        for one, found, seconds in look(predictor, readable(), args, tick):
+            busy += seconds
+            save(one, found)
+    seconds = time.perf_counter() - begin
+    if isinstance(predictor, Detector):
+        (out / 'results.json').write_text(json.dumps(objects))
+    done = len(names) - len(failed)
+    print(f'{done} of {len(names)} pictures done, results in {out}')
+    if done:
+        print(f'{done / seconds:.3g} pictures per second, the model alone {done / busy:.3g}')
+    for error in failed:
+        print(f'error: {error}', file=sys.stderr)
+    return 1 if failed else 0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -115,60 +184,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not 0 <= getattr(args, name) <= 1:
             option = f'--{name.replace("_", "-")}'
             raise UserError(f'{option} {getattr(args, name)} must be between 0 and 1')
+    args.overlap = check_tiles(args.tile, args.overlap)
+    cfg = load_config(args.config, args.cfg_options)
+    if args.tile:
+        with reading(args.config):
+            for_tiles(cfg)
     names = unique_names(find_pictures(args.pictures))
     out = make_folder(args.out)
-    predictor = load_predictor(
-        load_config(args.config, args.cfg_options),
-        resolve_checkpoint(args.checkpoint),
-        check_device(args.device),
-    )
-    failed: list[PictureError] = []
-    objects: list[dict[str, Any]] = []
-    shown = (predictor.classes, predictor.palette, args.opacity)
-
-    def load(path: Path) -> Loaded | PictureError:
-        try:
-            picture = read_picture(path)
-        except PictureError as error:
-            return error
-        return Loaded(path, picture, predictor.prepare(picture))
-
-    def save(loaded: Loaded, found: Any) -> None:
-        path, picture, name = loaded.path, loaded.picture, names[loaded.path]
-        if isinstance(predictor, Segmenter):
-            save_result(out, name, picture, found, *shown, predictor.label_offset)
-            return
-        drawn = draw_instances(picture, found.above(args.score_thr), *shown)
-        save_picture(out / 'overlays' / f'{name}.png', drawn)
-        entries = coco_results(found, image_id(path, numbers[path]), predictor.category_ids)
-        objects.extend({'file_name': path.name, **entry} for entry in entries)
-
-    def readable(loaded: Iterable[Loaded | PictureError]) -> Iterator[Loaded]:
-        for one in loaded:
-            if isinstance(one, PictureError):
-                failed.append(one)
-            else:
-                yield one
-
-    numbers = {path: number for number, path in enumerate(names, 1)}
-    begin, busy = time.perf_counter(), 0.0
-    loaded = track(prefetch(load, names, 2 * args.batch), 'looking', total=len(names))
-    for batch in runs(readable(loaded), Loaded.size, args.batch):
-        start = time.perf_counter()
-        results = predictor.predict([one.item for one in batch])
-        busy += time.perf_counter() - start
-        for one, found in zip(batch, results, strict=True):
-            save(one, found)
-    seconds = time.perf_counter() - begin
-    if isinstance(predictor, Detector):
-        (out / 'results.json').write_text(json.dumps(objects))
-    done = len(names) - len(failed)
-    print(f'{done} of {len(names)} pictures done, results in {out}')
-    if done:
-        print(f'{done / seconds:.2f} pictures per second, the model alone {done / busy:.2f}')
-    for error in failed:
-        print(f'error: {error}', file=sys.stderr)
-    return 1 if failed else 0
+    predictor = load_predictor(cfg, resolve_checkpoint(args.checkpoint), check_device(args.device))
+    with pixel_limit(2**31) if args.tile else nullcontext():
+        return find_all(predictor, names, out, args)
 
 
 if __name__ == '__main__':

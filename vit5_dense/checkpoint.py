@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor, nn
 
 from .checkpoint_io import CheckpointError, local_file, read_file
@@ -19,6 +20,7 @@ WRAPPERS = (EMA, 'model', 'state_dict', 'module')  # the first one present is op
 PREFIXES = ('module.', 'model.', 'backbone.', '_orig_mod.')
 LEFT_OUT = re.compile(r'head\.|norm\.|blocks\.\d+\.attn\.rope(_reg)?\.freqs$')
 BLOCK = re.compile(r'blocks\.(\d+)\.')
+MAX_WRAPPERS = 8  # one in the other; a damaged file may hold itself
 
 
 @dataclass
@@ -32,7 +34,7 @@ class Account:
         resized: Keys resampled on purpose, with both grids.
         missing: Parameters for which the file has nothing.
         unknown: Keys that no ViT-5 has.
-        misshapen: Keys whose tensor does not fit, with both shapes.
+        misshapen: Keys whose tensor does not fit, with both shapes or types.
     """
 
     origin: str = ''
@@ -76,9 +78,12 @@ def unwrap(content: Mapping[str, Any], ema: bool = True) -> tuple[dict[str, Tens
     """
     origin = ''
     wrappers = WRAPPERS if ema else WRAPPERS[1:]
-    while wrapper := next((w for w in wrappers if isinstance(content.get(w), Mapping)), ''):
+    for _ in range(MAX_WRAPPERS):
+        wrapper = next((w for w in wrappers if isinstance(content.get(w), Mapping)), '')
+        if not wrapper:
+            break
         content, origin = content[wrapper], origin or wrapper
-    state = {key: value for key, value in content.items() if isinstance(value, Tensor)}
+    state = {str(key): value for key, value in content.items() if isinstance(value, Tensor)}
     while state:
         prefix = next((p for p in PREFIXES if any(key.startswith(p) for key in state)), '')
         if not prefix or (prefix != 'backbone.' and not all(k.startswith(prefix) for k in state)):
@@ -87,18 +92,28 @@ def unwrap(content: Mapping[str, Any], ema: bool = True) -> tuple[dict[str, Tens
     return state, origin
 
 
+def mismatch(value: Tensor, wanted: Tensor) -> str | None:
+    """Why a tensor cannot be copied into another without loss or guesses; both kinds or shapes."""
+    empty = value.is_meta and not wanted.is_meta
+    plain = value.layout is torch.strided and not (value.is_quantized or empty)
+    if not plain or value.is_floating_point() != wanted.is_floating_point():
+        kind = str(value.dtype) if plain else f'no plain tensor ({value.dtype}, {value.layout})'
+        return f'{kind}, wanted {wanted.dtype}'
+    if value.shape != wanted.shape:
+        return f'{tuple(value.shape)}, wanted {tuple(wanted.shape)}'
+    return None
+
+
 def compare(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor], origin: str) -> Account:
     """Account of a state dict against the one wanted; keys not wanted are unknown."""
     account = Account(origin, missing=[key for key in wanted if key not in state])
     for key, value in state.items():
         if key not in wanted:
             account.unknown.append(key)
-        elif value.shape == wanted[key].shape:
-            account.loaded.append(key)
+        elif reason := mismatch(value, wanted[key]):
+            account.misshapen.append(f'{key} is {reason}')
         else:
-            account.misshapen.append(
-                f'{key} is {tuple(value.shape)}, wanted {tuple(wanted[key].shape)}'
-            )
+            account.loaded.append(key)
     return account
 
 
@@ -179,6 +194,25 @@ def load_pretrained(backbone: 'ViT5', checkpoint: str) -> str:
     return f'{backbone.arch_name}: {account}, grid {backbone.pretrain_grid[0]}, from {path}'
 
 
+def trained_state(content: Mapping[str, Any], path: Path | str) -> dict[str, Tensor]:
+    """Names and tensors in a checkpoint of a training run, or in a bare state dict.
+
+    Args:
+        content: What the file holds.
+        path: For the message.
+
+    Raises:
+        CheckpointError: If its state_dict is something else.
+    """
+    state = content.get('state_dict', content)
+    if not isinstance(state, Mapping):
+        raise CheckpointError(
+            f'{path} has a state_dict that is a {type(state).__name__}, not names and tensors: it '
+            'is no checkpoint of a training run'
+        )
+    return {str(key): value for key, value in state.items() if isinstance(value, Tensor)}
+
+
 def load_trained(model: nn.Module, path: Path) -> dict[str, Any]:
     """Load a trained segmentor or detector for testing: every tensor, or an error.
 
@@ -195,12 +229,12 @@ def load_trained(model: nn.Module, path: Path) -> dict[str, Any]:
     content = read_file(path)
     while isinstance(inner := getattr(model, 'module', None), nn.Module):
         model = inner
-    state = content.get('state_dict', content)
-    tensors = {key: value for key, value in state.items() if isinstance(value, Tensor)}
-    account = compare(tensors, model.state_dict(), 'state_dict' if state is not content else '')
+    tensors = trained_state(content, path)
+    account = compare(tensors, model.state_dict(), 'state_dict' if 'state_dict' in content else '')
     if not account.complete:
         raise CheckpointError(
             f'{path} is not of the model in the config (other size, classes or heads?): {account}'
         )
     model.load_state_dict(tensors, strict=True)
-    return dict(content.get('meta') or {})
+    meta = content.get('meta')
+    return dict(meta) if isinstance(meta, Mapping) else {}

@@ -5,7 +5,7 @@ import logging
 import os
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
@@ -37,10 +37,10 @@ def resolve_checkpoint(path: str) -> Path:
         CheckpointError: If there is no such file.
     """
     file = Path(path)
-    if file.name == 'last_checkpoint' and file.is_file():
+    if file.name == 'last_checkpoint' and os.path.isfile(file):
         file = Path(file.read_text().strip())
-    if not file.is_file():
-        raise CheckpointError(f'checkpoint {file} does not exist')
+    if not os.path.isfile(file):  # Path.is_file raises for a name that is too long
+        raise CheckpointError(f'checkpoint {file} does not exist: correct its path')
     return file
 
 
@@ -91,7 +91,7 @@ def read_file(path: Path) -> Mapping[str, Any]:
     Raises:
         CheckpointError: If there is no such file, or it is broken, unsafe or something else.
     """
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise CheckpointError(f'{path} is no file: correct the path of the checkpoint')
     try:
         with path.open('rb') as file:
@@ -221,4 +221,5 @@ def write_file(path: Path, state: Mapping[str, Tensor], meta: Mapping[str, Any])
         reason = getattr(error, 'strerror', None) or ' '.join(str(error).split())
         raise CheckpointError(f'{path} cannot be written: {reason}') from error
     finally:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):  # of a name that is too long
+            part.unlink(missing_ok=True)

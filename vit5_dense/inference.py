@@ -68,11 +68,15 @@ class Predictor:
         image = np.ascontiguousarray(picture[..., ::-1])  # BGR as in training
         return self.pipeline({'img': image, 'img_id': 0, 'img_path': ''})
 
-    def predict(self, items: Sequence[dict[str, Any]]) -> list[Any]:
-        """Results for prepared pictures, which must have one size after the pipeline."""
+    def samples(self, items: Sequence[dict[str, Any]]) -> list[Any]:
+        """The framework's data samples for prepared pictures; see ``predict``."""
         batch = {key: [item[key] for item in items] for key in ('inputs', 'data_samples')}
         with torch.inference_mode():
-            return [self.result(sample) for sample in self.model.test_step(batch)]
+            return self.model.test_step(batch)
+
+    def predict(self, items: Sequence[dict[str, Any]]) -> list[Any]:
+        """Results for prepared pictures, which must have one size after the pipeline."""
+        return [self.result(sample) for sample in self.samples(items)]
 
     def result(self, sample: Any) -> Any:
         """What is wanted of the framework's data sample."""
@@ -99,6 +103,19 @@ class Segmenter(Predictor):
     def result(self, sample: Any) -> np.ndarray:
         """Class number of every pixel, (H, W), int64."""
         return sample.pred_sem_seg.data[0].cpu().numpy()
+
+    def logits(self, items: Sequence[dict[str, Any]]) -> list[torch.Tensor]:
+        """Logits of prepared pictures in their own sizes, (classes, H, W); see ``predict``.
+
+        A head with one channel for two classes gives a probability instead.
+        """
+        return [sample.seg_logits.data for sample in self.samples(items)]
+
+    def decide(self, logits: torch.Tensor) -> torch.Tensor:
+        """Class number of every pixel, (H, W), from ``logits``, by mmsegmentation's rule."""
+        if len(logits) > 1:
+            return logits.argmax(dim=0)
+        return logits[0] > self.model.decode_head.threshold
 
 
 class Detector(Predictor):

@@ -10,6 +10,9 @@ from .errors import UserError
 
 SUFFIXES = ('.bmp', '.gif', '.jpeg', '.jpg', '.png', '.ppm', '.tif', '.tiff', '.webp')
 Palette = Sequence[Sequence[int]]
+MAX_OVERLAY = 8000
+STRIP = 256
+TO_BYTES = 'write 8 bits a channel first, as with gdal_translate -ot Byte -scale IN OUT'
 
 
 class PictureError(UserError):
@@ -21,7 +24,7 @@ def read_picture(path: Path) -> np.ndarray:
 
     EXIF orientation is applied. Gray, palette, alpha, CMYK and 16-bit pictures become 8-bit RGB;
     alpha is dropped, as OpenCV drops it when models are trained; 16 bits are divided by 256. Of an
-    animation the first frame is taken.
+    animation the first frame is taken. Decimal numbers are refused: their range is not known.
 
     Args:
         path: The file.
@@ -34,15 +37,21 @@ def read_picture(path: Path) -> np.ndarray:
     """
     try:
         with Image.open(path) as file:
+            if file.mode == 'F':
+                raise ValueError(f'it holds decimal numbers: {TO_BYTES}')
             picture = ImageOps.exif_transpose(file)
             if picture.mode.startswith('I;16') or picture.mode == 'I':
                 high = np.asarray(picture).astype(np.int64) // 256
                 picture = Image.fromarray(high.clip(0, 255).astype(np.uint8))
             return np.asarray(picture.convert('RGB'))
     except Exception as error:  # decoders raise anything on a broken file
-        reason = (
-            'no picture that Pillow knows' if isinstance(error, UnidentifiedImageError) else error
-        )
+        reason = str(error)
+        if isinstance(error, UnidentifiedImageError):
+            reason = 'no picture that Pillow knows'
+            if path.suffix.lower() in ('.tif', '.tiff'):
+                reason += f', such as colours of more than 8 bits or decimal numbers: {TO_BYTES}'
+        elif isinstance(error, Image.DecompressionBombError):
+            reason += ' tools/infer.py segments larger ones in tiles: --tile 1024'
         raise PictureError(f'{path} cannot be read: {reason}') from error
 
 
@@ -145,6 +154,9 @@ def save_result(
 ) -> None:
     """Write ``out/overlays/NAME.png`` with a legend and ``out/labels/NAME.png``.
 
+    The overlay of a picture with a side above 8000 pixels is reduced by a whole number to fit that;
+    labels keep their size.
+
     Args:
         out: Folder; made if need be.
         name: File name without suffix.
@@ -155,7 +167,14 @@ def save_result(
         opacity: Share of the colour in the overlay, 0 to 1.
         label_offset: Added to class numbers in the label file.
     """
-    shown = with_legend(overlay(picture, labels, palette, opacity), labels, classes, palette)
-    save_picture(out / 'overlays' / f'{name}.png', shown)
-    (out / 'labels').mkdir(exist_ok=True)
+    (out / 'labels').mkdir(parents=True, exist_ok=True)
     save_labels(out / 'labels' / f'{name}.png', labels, len(classes), label_offset)
+    step = -(-max(labels.shape) // MAX_OVERLAY)
+    if step > 1:
+        picture = np.asarray(Image.fromarray(picture).reduce(step))
+        labels = labels[::step, ::step]
+    mixed = np.empty_like(picture)
+    for top in range(0, len(labels), STRIP):  # the mixture takes 8 bytes where the result takes 1
+        rows = slice(top, top + STRIP)
+        mixed[rows] = overlay(picture[rows], labels[rows], palette, opacity)
+    save_picture(out / 'overlays' / f'{name}.png', with_legend(mixed, labels, classes, palette))

@@ -225,7 +225,10 @@ class ViT5Classifier(ViT5):
         path = download(checkpoint_path) if remote else Path(checkpoint_path)
         content = read_file(path)
         check_grid(unwrap(content)[0].get('pos_embed'), self, path)
-        self.load_state_dict(fit_state_dict(content, self), strict=True)
+        try:
+            self.load_state_dict(fit_state_dict(content, self), strict=True)
+        except CheckpointError as error:
+            raise CheckpointError(f'{path}: {error}') from error
 
 
 def fit_state_dict(content: Mapping[str, Any], model: ViT5Classifier) -> dict[str, Tensor]:

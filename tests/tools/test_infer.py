@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tiny_run import Run, exit_code, load_tool, trained
+from tiny_run import Run, exit_code, load_tool, trained, write_config
 from vit5_dense.config import load_config
 from vit5_dense.inference import Segmenter
 from vit5_dense.pictures import read_picture
@@ -222,3 +222,119 @@ def test_every_nasty_picture_is_segmented_or_named(
     assert sorted(next(name for name in broken if name in line) for line in errors) == broken
     pictures = {p.name for p in folder.iterdir() if p.suffix != '.csv'}
     assert len(results(tmp_path)) == len(pictures) - len(broken)
+
+
+def test_one_tile_gives_the_same_files_as_none(infer: Infer, run: Run, tmp_path: Path) -> None:
+    path = run.data / 'images' / 'val' / '000001.png'
+    files = [tmp_path / 'out' / kind / '000001.png' for kind in ('labels', 'overlays')]
+    assert infer(path) == 0
+    whole = [file.read_bytes() for file in files]
+    assert infer(path, options=('--tile', 1024)) == 0
+    assert [file.read_bytes() for file in files] == whole
+
+
+def test_tiles_are_counted_over_all_pictures_and_batches_change_nothing(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool, tasks = load_tool('infer'), []
+
+    class Spy(tool.Progress):
+        def __exit__(self, *error: Any) -> None:
+            tasks.extend(self.tasks)
+            super().__exit__(*error)
+
+    monkeypatch.setattr(tool, 'Progress', Spy)
+    save(tmp_path / 'in' / 'a.png', 97, 131)  # 3 x 4 tiles
+    save(tmp_path / 'in' / 'b.png', 20, 30)
+    broken = save(tmp_path / 'in' / 'c.png', 200, 200)  # 6 x 6
+    broken.write_bytes(broken.read_bytes()[:5000])
+    labels = []
+    for batch in (1, 4):
+        argv = [run.config, run.checkpoint, tmp_path / 'in', '--out', tmp_path / 'out']
+        options = ['--tile', 48, '--overlap', 12, '--batch', batch]
+        assert exit_code(tool, *argv, *options) == 1
+        assert '2 of 3 pictures done' in capsys.readouterr().out
+        labels.append(read_label(tmp_path / 'out' / 'labels' / 'a.png'))
+    assert [(task.completed, task.total) for task in tasks] == [(3 * 4 + 1 + 6 * 6,) * 2] * 2
+    assert labels[0].shape == (97, 131)
+    assert (labels[0] == labels[1]).mean() > 0.999
+
+
+@pytest.mark.parametrize(
+    ('options', 'part'),
+    [
+        (('--tile', 15), '--tile 15'),
+        (('--tile', 64, '--overlap', 64), '--overlap 64'),
+        (('--overlap', 8), '--tile'),
+    ],
+)
+def test_wrong_tiles_are_refused(
+    infer: Infer,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture,
+    options: tuple[object, ...],
+    part: str,
+) -> None:
+    assert infer(save(tmp_path / 'a.png'), options=options) == 2
+    assert part in capsys.readouterr().err
+    assert not (tmp_path / 'out').exists()
+
+
+def test_tiles_of_a_detector_are_refused(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    config = write_config(tmp_path, run.data, detector=True)
+    argv = [config, run.checkpoint, save(tmp_path / 'a.png'), '--out', tmp_path / 'out']
+    assert exit_code('infer', *argv, '--tile', 64) == 2
+    assert 'leave --tile' in capsys.readouterr().err
+
+
+def test_logits_beyond_the_memory_are_refused_before_any_work(
+    infer: Infer, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr('vit5_dense.large_pictures.free_memory', lambda device: 2**20)
+    save(tmp_path / 'in' / 'a.png')
+    save(tmp_path / 'in' / 'b.png', 100, 200)  # 8 bytes x 20,000 pixels x 12 classes
+    assert infer(tmp_path / 'in') == 2
+    error = capsys.readouterr().err
+    assert 'b.png' in error
+    assert '--tile 1024' in error
+    assert not list((tmp_path / 'out').iterdir())
+    assert infer(tmp_path / 'in', options=('--tile', 64)) == 0
+    assert infer(tmp_path / 'in', options=('--tile', 64, '--batch', 8)) == 2
+    assert 'smaller --tile or --batch' in capsys.readouterr().err
+
+
+def test_tiles_lift_the_limit_that_pillow_sets(
+    infer: Infer, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = save(tmp_path / 'a.png')
+    monkeypatch.setattr(Image, 'MAX_IMAGE_PIXELS', 20 * 30 // 2 - 1)
+    assert infer(path) == 1
+    error = capsys.readouterr().err
+    assert 'exceeds limit' in error
+    assert '--tile 1024' in error
+    assert infer(path, options=('--tile', 1024)) == 0
+    assert infer(path) == 1, 'the limit is back'
+
+
+def test_labels_of_a_huge_picture_are_whole_and_its_overlay_is_reduced(
+    infer: Infer, tmp_path: Path
+) -> None:
+    path = save(tmp_path / 'a.png', 17, 8003)
+    assert infer(path, options=('--tile', 512)) == 0
+    assert Image.open(tmp_path / 'out' / 'labels' / 'a.png').size == (8003, 17)
+    width, _ = Image.open(tmp_path / 'out' / 'overlays' / 'a.png').size
+    assert 4002 < width < 4500, 'half, and a legend'
+
+
+def test_deep_pictures_are_spoken_of(
+    infer: Infer, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    Image.fromarray(np.full((20, 30), 4000, np.uint16)).save(tmp_path / 'deep.tif')
+    Image.fromarray(np.full((20, 30), 0.5, np.float32)).save(tmp_path / 'float.tif')
+    assert infer(tmp_path / 'deep.tif', tmp_path / 'float.tif') == 1
+    captured = capsys.readouterr()
+    assert f'divided by 256 in {tmp_path / "deep.tif"}' in captured.out
+    assert 'float.tif cannot be read: it holds decimal numbers: write 8 bits' in captured.err
+    assert results(tmp_path) == ['deep.png']

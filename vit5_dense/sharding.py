@@ -1,0 +1,34 @@
+"""Sharded training of models that one GPU cannot hold, through mmengine's ``FlexibleRunner``.
+
+In a config, with ``custom_imports = dict(imports=['vit5_dense', 'vit5_dense.sharding'])``::
+
+    runner_type = 'FlexibleRunner'
+    strategy = dict(
+        type='FSDPStrategy',
+        model_wrapper=dict(auto_wrap_policy='vit5_block_policy'),
+        state_dict_cfg='full',
+    )
+"""
+
+from mmengine.registry import FUNCTIONS
+from torch import nn
+
+from .layers import Block
+
+
+@FUNCTIONS.register_module()
+def vit5_block_policy(module: nn.Module, recurse: bool, nonwrapped_numel: int) -> bool:
+    """Tell FSDP to gather the parameters of one block of a ViT-5 at a time.
+
+    All else (tokens, neck, heads) stays in the unit of the whole model, which is gathered
+    throughout a step.
+
+    Args:
+        module: Asked for.
+        recurse: Whether FSDP asks if it should look into the module, not if it should wrap it.
+        nonwrapped_numel: Numbers in the module that no unit within it holds; any will do.
+
+    Returns:
+        The answer.
+    """
+    return recurse or isinstance(module, Block)
