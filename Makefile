@@ -12,12 +12,13 @@ SEGMENTOR = $(shell cat work_dirs/demo/last_checkpoint 2>/dev/null)
 BACKBONE = $(if $(SEGMENTOR),--cfg-options model.backbone.init_cfg.type=Pretrained \
 	model.backbone.init_cfg.checkpoint=$(SEGMENTOR))
 
-.PHONY: help demo demo-det test lint
+.PHONY: help demo demo-det test faults lint
 
 help:
 	@echo 'make demo   install (no compiling), make the data, train and evaluate $(DEMO)'
 	@echo 'make demo-det  the same for $(DEMO_DET), after make test; from the backbone of make demo'
 	@echo 'make test   install the rest (compiles the ops of mmcv once) and run the tests'
+	@echo 'make faults  kill a training run 30 times, try bad input and several processes; after make test'
 	@echo 'make lint   ruff and mypy'
 	@echo 'PYTHON=python3.11 chooses the interpreter'
 
@@ -38,6 +39,12 @@ demo-det:
 test:
 	@$(PYTHON) tools/bootstrap.py --level full
 	$(RUN) -m pytest
+
+faults:
+	@$(PYTHON) tools/bootstrap.py --level full
+	$(RUN) tests/faults.py --kills 30
+	$(RUN) -m pytest -v tests/test_bad_inputs.py tests/test_fuzz.py tests/test_large_pictures.py \
+		tests/test_distributed.py tests/test_distributed_training.py
 
 lint:
 	@$(PYTHON) tools/bootstrap.py --level lint
