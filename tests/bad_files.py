@@ -145,7 +145,7 @@ def write_pictures(folder: Path) -> None:
     for name in ('bare', 'a', 'b', 'taken/scores.json', 'taken/results.json', 'masks'):
         (folder / name).mkdir(parents=True)
     for name in ('a', 'b'):
-        shutil.copy(folder / 'whole.png', folder / name / f'{"n" * 240}.png')
+        shutil.copy(folder / 'whole.png', folder / name / f'{"n" * 250}.png')
     for name in ('train/a', 'train/b', 'val/a', 'val/b'):
         (folder / 'classes' / name).mkdir(parents=True)
         shutil.copy(folder / 'whole.png', folder / 'classes' / name)

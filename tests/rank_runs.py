@@ -52,7 +52,7 @@ work_dir = {work_dir!r}
 
 SHARDED = """
 model['init_cfg'] = dict(type='Pretrained', checkpoint={start!r})
-custom_hooks = []  # ours are made for mmengine's plain runner
+custom_hooks = []  # the steps alone are compared
 default_hooks['checkpoint'] = None  # torch 2.11 crashes as it gathers a state dict on a CPU
 runner_type = 'FlexibleRunner'
 strategy = dict(

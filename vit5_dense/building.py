@@ -129,6 +129,9 @@ def build_runner(cfg: Config, train: bool) -> Runner:
     Raises:
         UserError: With the words of whatever refused the config.
     """
+    interval = cfg.get('train_cfg', {}).get('val_interval', 1) if train else 1
+    if interval < 1:
+        raise UserError(f'train_cfg.val_interval {interval} must be 1 or more')
     with building(cfg):
         runner = Runner.from_cfg(cfg)
         if train:

@@ -13,6 +13,13 @@ class UserError(ValueError):
     """A wrong file, value or setting; the message names it and the remedy."""
 
 
+def _told(error: Exception, message: str) -> int:
+    if os.environ.get('VIT5_DENSE_TRACEBACK'):
+        raise error
+    print(f'error: {message}', file=sys.stderr)
+    return 2
+
+
 def run_tool(main: Callable[[], Result]) -> int:
     """Run a tool's ``main`` as a program.
 
@@ -20,16 +27,18 @@ def run_tool(main: Callable[[], Result]) -> int:
         main: The tool. An ``int`` that it returns is the exit code, anything else means success.
 
     Returns:
-        Exit code: 2 with the message on stderr for a ``UserError`` (with its traceback, if
-        VIT5_DENSE_TRACEBACK is set in the environment), 130 for an interruption.
+        Exit code: 2 with the message on stderr for a ``UserError`` and for a file that the system
+        refuses (with the traceback, if VIT5_DENSE_TRACEBACK is set in the environment), 130 for an
+        interruption.
     """
     try:
         result = main()
     except UserError as error:
-        if os.environ.get('VIT5_DENSE_TRACEBACK'):
+        return _told(error, str(error))
+    except OSError as error:
+        if not (error.filename and error.strerror):
             raise
-        print(f'error: {error}', file=sys.stderr)
-        return 2
+        return _told(error, f'{error.filename}: {error.strerror}. Choose another place, or free it')
     except KeyboardInterrupt:
         print('interrupted', file=sys.stderr)
         return 130

@@ -75,9 +75,9 @@ class SeededDataset(Dataset):
         """Number of samples."""
         return len(self.dataset)
 
-    def __getitem__(self, draw: Draw) -> Any:
-        """The sample that is drawn."""
-        with seeded(self.seed, DRAW, draw.number):
+    def __getitem__(self, draw: int) -> Any:
+        """The sample that is drawn; an index that is no ``Draw`` counts as its own number."""
+        with seeded(self.seed, DRAW, getattr(draw, 'number', draw)):
             return self.dataset[int(draw)]
 
     def __getattr__(self, name: str) -> Any:

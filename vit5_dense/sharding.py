@@ -8,6 +8,11 @@ In a config, with ``custom_imports = dict(imports=['vit5_dense', 'vit5_dense.sha
         model_wrapper=dict(auto_wrap_policy='vit5_block_policy'),
         state_dict_cfg='full',
     )
+    optim_wrapper = dict(clip_grad=None)  # it would see the norm of a process' share only
+
+``FlexibleRunner.from_cfg(cfg).train()`` runs it; the tools here do not. Steps equal those
+of DDP, on two CPU processes. There torch 2.11 crashes as it gathers a state dict for a checkpoint.
+None of this has run on GPUs.
 """
 
 from mmengine.registry import FUNCTIONS

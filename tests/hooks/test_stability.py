@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from mmengine.logging import MMLogger
 from mmengine.model import BaseModel
 from mmengine.optim import OptimWrapper
 from PIL import Image
@@ -213,4 +212,3 @@ def test_a_run_has_the_curves_in_its_report(
     assert 'layer_scale/' not in log, 'the log stays short'
     with Image.open(work_dir / 'report.png') as report:
         assert report.size[1] == 4 * 324  # curves twice, two rows of pictures
-    MMLogger._instance_dict.clear()

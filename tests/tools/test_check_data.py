@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from tiny_run import VAL_SCENES, call, exit_code, load_tool, scenes, start, write_config
-from vit5_dense.datasets.check import Report
+from vit5_dense.config import is_first_process
 from vit5_dense.datasets.shapes import CLASSES
 
 
@@ -146,17 +146,16 @@ def test_training_prints_warnings_and_goes_on(
 
 
 @pytest.mark.parametrize(('launcher', 'name'), [('pytorch', 'RANK'), ('slurm', 'SLURM_PROCID')])
-def test_only_the_first_process_looks(
-    data: Path, monkeypatch: pytest.MonkeyPatch, launcher: str, name: str
+def test_the_first_process_is_known_before_the_processes_join(
+    monkeypatch: pytest.MonkeyPatch, launcher: str, name: str
 ) -> None:
-    train, looked = load_tool('train'), []
-    monkeypatch.setattr(train, 'quick_check', lambda *args: looked.append(args) or Report('', True))
+    """It alone looks at the data and holds the work dir."""
+    found = []
     for rank in ('0', '1', '7'):
         monkeypatch.setenv(name, rank)
-        train.check_files(None, 'some.py', launcher)
-    assert len(looked) == 1
-    train.check_files(None, 'some.py', 'none')
-    assert len(looked) == 2
+        found.append(is_first_process(launcher))
+    assert found == [True, False, False]
+    assert is_first_process('none')
 
 
 def test_the_program_ends_with_the_code(data: Path, tmp_path: Path) -> None:
