@@ -15,7 +15,6 @@ class Row(NamedTuple):
         words: Pieces of the message, which name the file or value, and the remedy.
         code: Exit code.
         lines: Number of messages.
-        fault: What is wrong with the tool, where the promise is not kept yet.
     """
 
     tool: str
@@ -23,7 +22,6 @@ class Row(NamedTuple):
     words: tuple[str, ...]
     code: int = 2
     lines: int = 1
-    fault: str = ''
 
 
 #: Checkpoints that are tried with all tools.

@@ -4,7 +4,6 @@ import functools
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -22,16 +21,6 @@ pytest.importorskip('mmseg')
 
 #: What is installed, read once: it takes longer than most of the tools do.
 INSTALLED = functools.cache(installed_distributions)
-
-
-def parameters() -> list[Any]:
-    """The rows, with the faults that are known."""
-    return [
-        pytest.param(row, marks=pytest.mark.xfail(reason=row.fault, strict=False))
-        if row.fault
-        else row
-        for row in all_rows()
-    ]
 
 
 @pytest.fixture(scope='module')
@@ -74,7 +63,7 @@ def require_whole(path: Path) -> None:
             file.load()
 
 
-@pytest.mark.parametrize('row', parameters(), ids=lambda row: f'{row.tool} {row.argv}'[:90])
+@pytest.mark.parametrize('row', list(all_rows()), ids=lambda row: f'{row.tool} {row.argv}'[:90])
 def test_a_mistake_ends_in_one_message(
     row: Row,
     place: dict[str, Path | str],
