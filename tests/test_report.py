@@ -154,5 +154,13 @@ def test_objects_are_drawn_where_they_are_in_the_unresized_picture() -> None:
     assert not green[:, 50:].any()
 
 
+def test_without_labels_the_prediction_is_shown_alone() -> None:
+    one = item('a', (40, 60), (40, 60))
+    del one['data_samples'].gt_sem_seg
+    ((caption, picture),) = example_pictures(runner_of(one))
+    assert caption == 'a: prediction'
+    assert (picture == (0, 220, 0)).all(-1)[4:12, 8].all()
+
+
 def test_without_validation_there_are_no_pictures() -> None:
     assert example_pictures(SimpleNamespace(val_loop=None)) == []

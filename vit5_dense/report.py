@@ -13,7 +13,7 @@ from PIL import Image
 
 from .errors import UserError
 from .instance_pictures import draw_instances
-from .instances import from_mmdet
+from .instances import Instances, from_mmdet
 from .pictures import overlay
 
 matplotlib.use('agg')  # files only: works without a display
@@ -135,33 +135,32 @@ def write_report(
 
 def draw_sample(
     picture: np.ndarray, sample: Any, meta: dict[str, Any]
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray | None, np.ndarray]:
     """Truth and prediction of a framework's data sample over its picture.
 
     Args:
         picture: RGB, (H, W, 3), uint8, of any size.
-        sample: mmseg's or mmdet's data sample with both.
+        sample: mmseg's or mmdet's data sample with a prediction.
         meta: ``classes`` and ``palette`` of the data set.
 
     Returns:
-        Two RGB pictures of the size of the truth.
+        Two RGB pictures of the size of the file; None for the truth if the sample has no labels.
     """
     height, width = sample.ori_shape  # the test pipeline resizes pictures, never labels
     picture = np.asarray(Image.fromarray(picture).resize((width, height)))
-    if 'gt_sem_seg' in sample:
-        maps = (sample.gt_sem_seg, sample.pred_sem_seg)
-        truth, found = (
-            overlay(picture, one.data[0].cpu().numpy(), meta['palette']) for one in maps
-        )
-    else:
-        truth, found = (
-            draw_instances(picture, one, meta['classes'], meta['palette'])
-            for one in (
-                from_mmdet(sample.gt_instances),
-                from_mmdet(sample.pred_instances).above(SHOWN_SCORE),
-            )
-        )
-    return truth, found
+    if 'pred_sem_seg' in sample:
+
+        def show(maps: Any) -> np.ndarray:
+            return overlay(picture, maps.data[0].cpu().numpy(), meta['palette'])
+
+        truth = show(sample.gt_sem_seg) if 'gt_sem_seg' in sample else None
+        return truth, show(sample.pred_sem_seg)
+
+    def draw(objects: Instances) -> np.ndarray:
+        return draw_instances(picture, objects, meta['classes'], meta['palette'])
+
+    truth = draw(from_mmdet(sample.gt_instances)) if 'gt_instances' in sample else None
+    return truth, draw(from_mmdet(sample.pred_instances).above(SHOWN_SCORE))
 
 
 def example_pictures(runner: Runner, number: int = 4) -> list[tuple[str, np.ndarray]]:
@@ -187,6 +186,7 @@ def example_pictures(runner: Runner, number: int = 4) -> list[tuple[str, np.ndar
         picture = item['inputs'].permute(1, 2, 0).numpy()[..., ::-1].copy()  # BGR to RGB
         truth, found = draw_sample(picture, sample, dataset.metainfo)
         name = Path(sample.img_path).stem
-        truths.append((f'{name}: truth', truth))
+        if truth is not None:
+            truths.append((f'{name}: truth', truth))
         predictions.append((f'{name}: prediction', found))
     return truths + predictions

@@ -21,12 +21,15 @@ def test_samples_show_labels_over_pictures_from_all_over_the_set(tmp_path: Path)
     np.testing.assert_array_equal(pictures['train: 4'], wanted)
 
 
-def test_broken_files_are_left_out(tmp_path: Path) -> None:
+def test_broken_files_are_grey_and_named(tmp_path: Path) -> None:
     seg_set(tmp_path, 'train', 3)
     (tmp_path / 'img' / 'train' / '0.png').write_bytes(b'no picture')
     save_picture(tmp_path / 'ann' / 'train' / '1.png')
     found = check(config(train=seg_dataset(tmp_path, 'train')))
-    assert [caption for caption, _ in drawn(found.parts['train'], 12)] == ['train: 2']
+    captions = [caption for caption, _ in drawn(found.parts['train'], 12)]
+    assert captions[0] == 'train: 0\nnot drawn: PictureError'
+    assert captions[1].startswith('train: 1\nnot drawn: ')
+    assert captions[2:] == ['train: 2']
     assert write_samples(found, tmp_path / 'samples.png')
 
 

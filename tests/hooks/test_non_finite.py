@@ -81,7 +81,7 @@ def test_a_run_stops_and_names_module_and_pictures(
     assert f'iter_{stopped - 1}.pth' in error
     steps = [f'iter_{done}.pth' for done in range(1, stopped)]
     assert sorted(path.name for path in work_dir.glob('*.pth'))[-1] == steps[-1]
-    state = torch.load(work_dir / steps[-1], weights_only=False)['state_dict']
+    state = torch.load(work_dir / steps[-1], weights_only=True)['state_dict']
     assert not is_bad(state)
 
 

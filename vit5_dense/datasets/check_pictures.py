@@ -44,15 +44,18 @@ def write_classes(report: Report, path: Path) -> bool:
     return True
 
 
+BROKEN = np.full((64, 96, 3), 128, np.uint8)  # stands for what cannot be drawn
+
+
 def drawn(part: Part, number: int) -> Iterator[tuple[str, np.ndarray]]:
-    """Captions and RGB pictures with labels, from all over a split; what is broken is left out."""
+    """Captions and RGB pictures with labels, from all over a split; a grey one if it is broken."""
     jobs = [(plan, job) for plan in part.plans for job in plan.jobs]
     for plan, job in spread(jobs, number):
+        caption = f'{part.split}: {plan.path(job).stem}'
         try:
-            picture = plan.draw(job)
-        except Exception:  # noqa: S112  of broken files and labels, which are in the report
-            continue
-        yield f'{part.split}: {plan.path(job).stem}', picture
+            yield caption, plan.draw(job)
+        except (OSError, ValueError, LookupError, TypeError) as error:  # broken files and labels
+            yield f'{caption}\nnot drawn: {type(error).__name__}', BROKEN
 
 
 def write_samples(report: Report, path: Path) -> bool:
@@ -63,7 +66,7 @@ def write_samples(report: Report, path: Path) -> bool:
     """
     number = SAMPLES // max(1, len(report.parts))
     pictures = [one for part in report.parts.values() for one in drawn(part, number)]
-    if not pictures:
+    if all(picture is BROKEN for _, picture in pictures):
         return False
     rows = -(-len(pictures) // COLUMNS)
     figure, grid = plt.subplots(
