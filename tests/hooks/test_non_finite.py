@@ -59,8 +59,8 @@ def test_a_run_stops_and_names_module_and_pictures(
 ) -> None:
     if detector:
         pytest.importorskip('mmcv._ext', reason='detection needs the compiled ops of mmcv')
-    hooks = f"dict(type='Poison', iteration=2, backward={backward}), dict(type='ViT5NonFiniteHook')"
-    extra = f'custom_hooks = [{hooks}]\ntrain_cfg.update(val_interval=100)\n'
+    poison = f"[dict(type='Poison', iteration=2, backward={backward})]"
+    extra = f'custom_hooks = _base_.custom_hooks + {poison}\ntrain_cfg.update(val_interval=100)\n'
     extra += "default_hooks['checkpoint'].update(interval=1, save_best=None)\n"
     extra += f'optim_wrapper = dict(accumulative_counts={accumulate})\n'
     config = write_config(tmp_path, data, extra, detector=detector)

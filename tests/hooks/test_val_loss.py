@@ -44,7 +44,7 @@ def run(
     folder: Path, data: Path, pipeline: str = '', hook: str = 'ViT5ValLossHook', **kw: Any
 ) -> Any:
     """Rows of the log of two iterations and a validation, and the text of it."""
-    extra = f"custom_hooks = [dict(type='{hook}'), dict(type='ViT5PlainCheckpointHook')]\n"
+    extra = f"custom_hooks = _base_.custom_hooks + [dict(type='{hook}')]\n"
     extra += 'train_cfg.update(max_iters=2)\n' + pipeline
     work_dir = folder / hook
     tool = load_tool('train')

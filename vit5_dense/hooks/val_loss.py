@@ -54,7 +54,7 @@ class ViT5ValLossHook(Hook):
 
     It costs a second pass over the validation set, so no config has it. One line adds it::
 
-        custom_hooks = {{_base_.custom_hooks}} + [dict(type='ViT5ValLossHook')]
+        custom_hooks = _base_.custom_hooks + [dict(type='ViT5ValLossHook')]
     """
 
     def __init__(self) -> None:
