@@ -28,7 +28,7 @@ from vit5_dense.cost.measure import exponent, interleave, peak_memory, ratio
 from vit5_dense.cost.parts import time_parts
 from vit5_dense.cost.plots import plot_compare, plot_growth
 from vit5_dense.cost.profile import time_operators
-from vit5_dense.cost.subjects import OURS, PEERS, make_call, make_subject
+from vit5_dense.cost.subjects import FLOORS, OURS, PEERS, make_call, make_subject
 from vit5_dense.errors import UserError, make_folder, run_tool
 from vit5_dense.option_checks import within_memory
 
@@ -60,9 +60,9 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         '--subjects',
         nargs='+',
         metavar='NAME',
-        help=f"{', '.join(map(repr, OURS))}, each also with ' compiled' behind; 'floor', "
-        "'timm:NAME', 'mmseg:vit', 'mmseg:beit' (default: ours, floor and models of about the "
-        'same size)',
+        help=f"{', '.join(map(repr, OURS))}, 'ours pyramid', each also with ' compiled' "
+        "behind; {', '.join(map(repr, FLOORS))}, 'timm:NAME', 'mmseg:vit', 'mmseg:beit', "
+        "'mmpretrain:NAME' (default: ours, floor and models of about the same size)",
     )
     compare.add_argument('--reference', type=Path, help='clone of the ViT-5 repository to add')
 
@@ -107,7 +107,7 @@ def measure(
         model = make_subject(name.removesuffix(' compiled'), args.arch, side, reference).to(device)
         training = mode == 'train'
         # The reference takes bf16 under autocast only; training keeps fp32 weights everywhere.
-        autocast = dtype != 'fp32' and name != 'floor' and (training or name == 'reference')
+        autocast = dtype != 'fp32' and name not in FLOORS and (training or name == 'reference')
         if compiled:
             model.compile()
         calls[name] = make_call(model, pictures, DTYPES[dtype], training, autocast)

@@ -33,9 +33,10 @@ def test_a_known_size_by_hand() -> None:
     }
 
 
-def test_the_floor_has_the_products_of_the_model() -> None:
-    model, pictures = ViT5('ti').eval(), torch.zeros(1, 3, 64, 96)
-    floor = count(Floor(model), pictures).total()
+@pytest.mark.parametrize('window', [None, 2])
+def test_the_floor_has_the_products_of_the_model(window: int | None) -> None:
+    model = ViT5('ti', window_size=window, global_attn_indexes=(5,) if window else ()).eval()
+    floor = count(Floor(model), torch.zeros(1, 3, 64, 96)).total()
     assert floor == sum(backbone_macs(model, 64, 96).values())
 
 

@@ -1,5 +1,7 @@
 """The least that a ViT-5 can cost: its matrix products and attention calls, nothing else."""
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -14,7 +16,7 @@ class Floor(nn.Module):
     that the values mean nothing. No implementation on these kernels can be faster.
 
     Args:
-        model: Its sizes are taken; its weights and windows are not.
+        model: Its sizes are taken and which blocks have windows; its weights are not.
     """
 
     def __init__(self, model: ViT5) -> None:
@@ -23,6 +25,7 @@ class Floor(nn.Module):
         self.num_heads = width // model.head_dim
         self.num_specials = 1 + model.num_registers
         self.patch_size = model.patch_size
+        self.windows = [block.attn.window_size for block in model.blocks]
         shapes = [(width, model.patch_embed.proj.weight[0].numel())]
         for _ in model.blocks:
             shapes += [(3 * width, width), (width, width), (4 * width, width), (width, 4 * width)]
@@ -33,11 +36,26 @@ class Floor(nn.Module):
         patches = x.unflatten(2, (-1, self.patch_size)).flatten(3)  # (B, 3, h, p*W)
         patches = patches.reshape(len(x), -1, self.weights[0].shape[1])  # (B, h*w, 3*p*p)
         x = F.pad(F.linear(patches, self.weights[0]), (0, 0, 0, self.num_specials))  # (B, N, C)
-        batch, tokens, width = x.shape
-        for qkv, proj, up, down in zip(*[iter(self.weights[1:])] * 4, strict=True):
+        layers = zip(*[iter(self.weights[1:])] * 4, strict=True)
+        for (qkv, proj, up, down), window in zip(layers, self.windows, strict=True):
             # Taken as it lies in memory: which value is whose does not matter here.
-            q, k, v = F.linear(x, qkv).view(3, batch, self.num_heads, tokens, -1)
-            x = F.scaled_dot_product_attention(q, k, v)  # (B, heads, N, D)
-            x = F.linear(x.reshape(batch, tokens, width), proj)
-            x = F.linear(F.linear(x, up), down)
+            q, k, v = F.linear(x, qkv).view(3, len(x), self.num_heads, x.shape[1], -1)
+            mixed = self.attend(q, k, v, window)
+            x = F.linear(F.linear(F.linear(mixed.reshape(x.shape), proj), up), down)
         return x
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, window: int | None) -> Tensor:
+        """As many values as ``q`` has, of (B, heads, N, D); with windows in two calls."""
+        if window is None:
+            return F.scaled_dot_product_attention(q, k, v)
+        specials = F.scaled_dot_product_attention(q[:, :, -self.num_specials :], k, v)
+        area = window**2
+        count = len(q) * (q.shape[2] - self.num_specials) // area
+        shape = (count, self.num_heads, area, q.shape[3])
+        queries = q.reshape(-1)[: math.prod(shape)].view(shape)
+        # A window's keys overlap those of the next, which saves the copy.
+        strides = (self.num_heads * area * shape[3], area * shape[3], shape[3], 1)
+        keys = (count, self.num_heads, area + self.num_specials, shape[3])
+        inside = [x.as_strided(keys, strides) for x in (k, v)]
+        patches = F.scaled_dot_product_attention(queries, *inside)
+        return torch.cat((patches.reshape(-1), specials.reshape(-1)))

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from ..backbones import ViT5
 from ..backbones.sizes import ARCHS, LONG_NAMES, quarters
 from ..errors import UserError
+from ..necks import SimplePyramid
 from .floor import Floor
 
 # timm's plain models of about the same size.
@@ -36,6 +37,8 @@ OURS: dict[str, dict[str, Any]] = {
     'ours recomputed': {'with_cp': True},
     'ours gelu recomputed': {'with_cp': 'gelu'},
 }
+# The floor of which of ours.
+FLOORS = {'floor': 'ours', 'floor windowed': 'ours windowed'}
 
 
 @contextlib.contextmanager
@@ -110,11 +113,24 @@ def from_mmseg(kind: str, arch: str, side: int) -> nn.Module:
     raise UserError(f'mmseg:{kind} is unknown: mmseg:vit or mmseg:beit')
 
 
+def from_mmpretrain(name: str, side: int) -> nn.Module:
+    """The backbone of a model of mmpretrain's zoo, for pictures of one size."""
+    try:
+        apis = importlib.import_module('mmpretrain.apis')
+    except ImportError as error:
+        raise UserError(f'mmpretrain:{name}: {error}; install mmpretrain') from error
+    try:
+        return apis.get_model(name, backbone={'img_size': side}).backbone
+    except ValueError as error:
+        raise UserError(f'mmpretrain:{name}: {error}') from error
+
+
 def make_subject(name: str, arch: str, side: int, reference: Path | None) -> nn.Module:
     """A backbone by name.
 
     Args:
-        name: One of ``OURS``, 'floor', 'reference', 'timm:NAME', 'mmseg:vit', 'mmseg:beit'.
+        name: One of ``OURS`` or ``FLOORS``, 'ours pyramid' (the backbone and its neck),
+            'reference', 'timm:NAME', 'mmseg:vit', 'mmseg:beit', 'mmpretrain:NAME'.
         arch: Size of ours, of the reference and of mmseg's.
         side: Side of the pictures, for those that have to be told.
         reference: Clone of the reference repository.
@@ -127,14 +143,25 @@ def make_subject(name: str, arch: str, side: int, reference: Path | None) -> nn.
         if 'window_size' in options:
             options['global_attn_indexes'] = quarters(ARCHS[arch]['depth'])
         return ViT5(arch, **options)
-    if name == 'floor':
-        return Floor(ViT5(arch))
+    if name == 'ours pyramid':
+        return nn.Sequential(ViT5(arch), SimplePyramid(ARCHS[arch]['embed_dims']))
+    if name in FLOORS:
+        model = make_subject(FLOORS[name], arch, side, None)
+        assert isinstance(model, ViT5)
+        step = model.patch_size * (OURS[FLOORS[name]].get('window_size') or 1)
+        if side % step:
+            raise UserError(
+                f'{name!r} counts no padding: --size {side} must be a multiple of {step}'
+            )
+        return Floor(model)
     if name == 'reference' and reference:
         return Reference(reference, arch, side)
     if name.startswith('timm:'):
         return from_timm(name.removeprefix('timm:'))
     if name.startswith('mmseg:'):
         return from_mmseg(name.removeprefix('mmseg:'), arch, side)
+    if name.startswith('mmpretrain:'):
+        return from_mmpretrain(name.removeprefix('mmpretrain:'), side)
     raise UserError(f'{name!r} is no subject: see --help')
 
 
