@@ -57,6 +57,8 @@ def openmmlab(*modules: str) -> list[str]:
     return [VERSIONS['FORK'][name] for name in modules]
 
 
+TORCH = ['torch>=2.1', 'timm>=1.0', 'fvcore', 'safetensors']
+
 setup(
     name='vit5_dense',
     version=package_version(),
@@ -70,13 +72,19 @@ setup(
     packages=find_packages(include=['vit5_dense', 'vit5_dense.*']),
     # Links in the repository, for editable installs; real files in a wheel.
     package_data={'vit5_dense': ['.mim/*.txt', '.mim/*.yml', '.mim/configs/**/*.py']},
-    install_requires=['torch>=2.1', 'timm>=1.0', 'fvcore', 'numpy', 'safetensors'],
+    # What exported models need beside onnxruntime. All else is in the extras: a machine that only
+    # runs them has no torch.
+    install_requires=['numpy', 'Pillow>=10.1'],
     extras_require={
+        'torch': TORCH,
         # mmseg imports ftfy and regex; upstream does not declare them.
-        'seg': [*openmmlab('mmengine', 'mmcv', 'mmseg'), 'ftfy', 'regex'],
+        'seg': [*TORCH, *openmmlab('mmengine', 'mmcv', 'mmseg'), 'ftfy', 'regex'],
         # The compiled ops cannot be asked for here: `python -m vit5_dense` prints their line.
-        'det': [*openmmlab('mmengine', 'mmcv', 'mmdet'), 'pycocotools', 'faster-coco-eval'],
-        'lora': ['peft'],  # which brings transformers and accelerate
-        'test': ['pytest', 'ruff', 'mypy', 'segmentation-models-pytorch'],
+        'det': [*TORCH, *openmmlab('mmengine', 'mmcv', 'mmdet'), 'pycocotools', 'faster-coco-eval'],
+        'lora': [*TORCH, 'peft'],  # which brings transformers and accelerate
+        'runtime': ['onnxruntime'],
+        'export': ['onnx', 'onnxscript', 'onnxruntime'],
+        'app': ['gradio'],
+        'test': ['pytest', 'ruff', 'mypy', 'segmentation-models-pytorch', 'playwright'],
     },
 )

@@ -223,7 +223,8 @@ def test_packages_are_installed_once_for_each_level_that_needs_more(
 ) -> None:
     for level in ('seg', 'seg', 'full', 'seg', 'lint', 'full'):
         bootstrap.install_packages(env, level)
-    assert pip_calls == [('install', '-e', '.[seg]'), ('install', '-e', '.[det,seg,test]')]
+    full = '.[app,det,export,seg,test]'
+    assert pip_calls == [('install', '-e', '.[seg]'), ('install', '-e', full)]
 
 
 def test_the_ops_free_mmcv_is_never_taken_from_a_cache(

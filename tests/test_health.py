@@ -93,6 +93,39 @@ def test_core_alone_is_usable_and_the_report_says_what_else_there_is(
     assert 'mend: python -m pip install onedl-mmcv==2.3.6' in report.stdout
 
 
+def test_without_torch_onnxruntime_makes_a_machine_for_exported_models(
+    run: Report, install: Install
+) -> None:
+    install('onnxruntime', '1.32.0', 'onnxruntime')
+    report = run('-m', 'vit5_dense')
+    assert report.returncode == 0, report.stdout + report.stderr
+    assert 'exported models only, by python -m vit5_dense.runtime' in report.stdout
+    assert lines(report.stdout, 'note:') == [
+        'note:    not installed: torch, timm, fvcore, mmengine'
+    ]
+
+
+def test_with_torch_a_missing_onnxruntime_is_a_note(
+    run: Report, install: Install, install_core: Callable[[], None]
+) -> None:
+    install_core()
+    report = run('-m', 'vit5_dense')
+    assert report.returncode == 0
+    assert 'onnxruntime is not installed (only exported models need it)' in report.stdout
+    install('onnxruntime', '1.32.0', 'onnxruntime', 'raise ImportError("broken")')
+    report = run('-m', 'vit5_dense')
+    assert report.returncode == 0
+    assert 'note:    onnxruntime does not import: ImportError: broken' in report.stdout
+
+
+def test_without_torch_the_import_works_and_names_say_what_they_need(run: Report) -> None:
+    """Submodules that need no torch can be imported."""
+    code = 'import vit5_dense.errors; print(vit5_dense.__version__); vit5_dense.ViT5'
+    process = run('-c', code)
+    assert process.stdout.strip()
+    assert 'MissingDependencyError: vit5_dense needs torch, timm' in process.stderr
+
+
 def test_two_owners_of_one_folder_are_a_problem(
     run: Report, install: Install, install_core: Callable[[], None]
 ) -> None:

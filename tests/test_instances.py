@@ -1,4 +1,5 @@
 import json
+import sys
 from typing import Any
 
 import numpy as np
@@ -6,7 +7,7 @@ import pytest
 import torch
 from mmengine.structures import InstanceData
 
-from vit5_dense.instances import Instances, coco_results, from_mmdet
+from vit5_dense.instances import Instances, coco_results, from_mmdet, run_lengths
 
 BOXES = [[1.0, 2.0, 4.5, 8.0], [0.0, 0.0, 3.0, 1.0], [2.0, 2.0, 2.0, 2.0]]
 LABELS, SCORES = [1, 0, 1], [0.9, 0.3, 0.1]
@@ -129,6 +130,20 @@ def test_run_lengths_decode_to_the_mask() -> None:
         np.testing.assert_array_equal(coder.decode(entry['segmentation']), mask)
 
 
+def test_run_lengths_without_pycocotools_are_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    coder = pytest.importorskip('pycocotools.mask')
+    masks = np.random.default_rng(0).random((6, 37, 53)) > 0.6
+    masks[0], masks[1], masks[2, 0, 0], masks[3, 0, 0] = True, False, True, False
+    monkeypatch.setitem(sys.modules, 'pycocotools.mask', None)
+    assert run_lengths(np.array([[0, 1, 1], [1, 1, 0]], bool)) == {
+        'size': [2, 3],
+        'counts': [1, 4, 1],
+    }
+    for mask in masks:
+        lengths = json.loads(json.dumps(run_lengths(mask)))
+        np.testing.assert_array_equal(coder.decode(coder.frPyObjects(lengths, 37, 53)), mask)
+
+
 def test_results_without_masks_have_no_segmentation() -> None:
     entries = coco_results(instances(masks=False), 5, range(2))
     assert [set(entry) for entry in entries] == [{'image_id', 'category_id', 'bbox', 'score'}] * 3
@@ -138,7 +153,5 @@ def test_results_without_masks_have_no_segmentation() -> None:
 
 @pytest.mark.parametrize('masks', [True, False])
 def test_no_objects_give_no_entries(masks: bool) -> None:
-    if masks:
-        pytest.importorskip('pycocotools.mask')
     assert len(instances(0)) == 0
     assert coco_results(instances(0, masks=masks), 5, range(2)) == []

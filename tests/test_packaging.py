@@ -157,10 +157,22 @@ def requirements(source: Path, tmp_path: Path) -> Callable[..., dict[str, list[s
     return read
 
 
-def test_core_names_no_package_of_openmmlab(requirements: Callable[..., dict]) -> None:
-    core = [line.split('>')[0] for line in requirements()['']]
-    assert {'torch', 'timm', 'fvcore'} <= set(core)
-    assert not [name for name in core if name.removeprefix('onedl-').startswith('mm')]
+TORCH = ['torch>=2.1', 'timm>=1.0', 'fvcore', 'safetensors']
+
+
+def test_exported_models_need_no_torch_and_no_package_of_openmmlab(
+    requirements: Callable[..., dict],
+) -> None:
+    found = requirements()
+    assert found[''] == ['numpy', 'Pillow>=10.1']
+    assert found['runtime'] == ['onnxruntime']
+
+
+def test_extras_that_train_bring_torch(requirements: Callable[..., dict]) -> None:
+    found = requirements()
+    assert found['torch'] == TORCH
+    for extra in ('seg', 'det', 'lora'):
+        assert found[extra][:4] == TORCH
 
 
 def test_extras_name_the_fork_where_nothing_is_installed(
@@ -169,21 +181,21 @@ def test_extras_name_the_fork_where_nothing_is_installed(
     seg = ['onedl-mmengine', 'onedl-mmcv', 'onedl-mmsegmentation', 'ftfy', 'regex']
     det = ['onedl-mmengine', 'onedl-mmcv', 'onedl-mmdetection', 'pycocotools', 'faster-coco-eval']
     found = requirements()
-    assert found['seg'] == seg
-    assert found['det'] == det
+    assert found['seg'] == [*TORCH, *seg]
+    assert found['det'] == [*TORCH, *det]
 
 
 def test_extras_take_any_version_of_the_fork(requirements: Callable[..., dict]) -> None:
     found = requirements('onedl-mmengine==0.10.10', 'onedl-mmcv==2.3.4')
-    assert found['seg'][:3] == ['onedl-mmengine', 'onedl-mmcv', 'onedl-mmsegmentation']
+    assert found['seg'][4:7] == ['onedl-mmengine', 'onedl-mmcv', 'onedl-mmsegmentation']
 
 
 def test_extras_never_replace_upstream(requirements: Callable[..., dict]) -> None:
     found = requirements('mmengine==0.10.5', 'mmcv==2.2.0', 'mmdet==3.3.0')
-    assert found['seg'] == ['mmsegmentation>=1.2.2', 'ftfy', 'regex']
-    assert found['det'] == ['pycocotools', 'faster-coco-eval']
+    assert found['seg'] == [*TORCH, 'mmsegmentation>=1.2.2', 'ftfy', 'regex']
+    assert found['det'] == [*TORCH, 'pycocotools', 'faster-coco-eval']
 
 
 def test_extras_add_nothing_to_a_conflict(requirements: Callable[..., dict]) -> None:
     found = requirements('mmengine==0.10.5', 'onedl-mmengine==0.10.12')
-    assert found['seg'] == ['ftfy', 'regex']
+    assert found['seg'] == [*TORCH, 'ftfy', 'regex']

@@ -3,6 +3,7 @@
 Examples:
     python tools/test.py configs/upernet_vit5_b_ade20k.py work_dirs/run/iter_160000.pth --tta
     python tools/test.py CONFIG CHECKPOINT --format-only --out predictions
+    python tools/test.py CONFIG CHECKPOINT --report errors
 """
 
 import argparse
@@ -27,6 +28,8 @@ from vit5_dense.config import (
     tool_parser,
     without_labels,
 )
+from vit5_dense.error_report.files import write_report
+from vit5_dense.error_report.watch import watch_errors
 from vit5_dense.errors import UserError, make_folder, run_tool
 
 
@@ -36,6 +39,11 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument('checkpoint', help='trained model, or a last_checkpoint file naming one')
     parser.add_argument('--tta', action='store_true', help='multi-scale and flip testing')
     parser.add_argument('--show-dir', metavar='DIR', help='write pictures of all predictions')
+    parser.add_argument(
+        '--report',
+        metavar='DIR',
+        help='write report.html with the worst pictures, all classes and the confusion matrix',
+    )
     parser.add_argument(
         '--format-only', action='store_true', help='write predictions to --out; needs no labels'
     )
@@ -117,6 +125,9 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
         The scores; with ``--format-only`` nothing.
     """
     args = parse_args(argv)
+    for option, value in (('--format-only', args.format_only), ('--launcher', args.launcher)):
+        if args.report and value not in (False, 'none'):
+            raise UserError(f'--report needs labels and one process: leave out {option}')
     checkpoint = resolve_checkpoint(args.checkpoint)
     with reading(args.config):
         cfg = build_config(args)
@@ -124,6 +135,8 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     if out.is_dir() and not args.format_only:
         raise UserError(f'--out {out} is a folder: name a JSON file')
     make_folder(out if args.format_only else out.parent)
+    if args.report:
+        make_folder(args.report)
     require_framework(cfg)
     check_data(cfg, ('test',))
     if cfg.get('default_scope') == 'mmseg':
@@ -133,6 +146,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     load_trained(runner.model, checkpoint)
     if args.format_only and cfg.get('default_scope') == 'mmseg':
         check_names(runner.test_dataloader.dataset)
+    errors = watch_errors(runner) if args.report else None
     scores: dict[str, Any] = {name: round(float(value), 4) for name, value in runner.test().items()}
     if runner.rank != 0:
         return {}
@@ -143,6 +157,10 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     finite = {name: None if math.isnan(value) else value for name, value in scores.items()}
     out.write_text(json.dumps({**finite, 'classes': table[0] if table else []}, indent=1) + '\n')
     print(f'scores: {out}')
+    if errors:
+        facts = {'config': args.config, 'checkpoint': str(checkpoint)}
+        page = write_report(errors, Path(args.report), facts, scores, table[0] if table else [])
+        print(f'report: {page}')
     if 'mIoU' in scores and 'classes_averaged' in scores:
         print(f'mIoU: {scores["mIoU"]:.2f} over {scores["classes_averaged"]:.0f} classes')
     for kind in ('bbox', 'segm'):

@@ -3,11 +3,14 @@
 Importing the package registers the backbone, the neck and the rest at mmengine's root registries,
 where configs of either framework find them, the scheme ``vit5_dense::NAME.py`` for its recipes, and
 the models at timm.
+
+Where torch is not installed, what exported models need can be imported: ``vit5_dense.runtime``.
 """
 
 import sys
+from typing import Any
 
-from .health import require_core
+from .health import missing_core, require_core
 
 __version__ = '0.1.0'
 
@@ -26,16 +29,26 @@ __all__ = [
 ]
 
 
-def _is_report() -> bool:
-    """Whether Python is locating ``python -m vit5_dense``, the health report.
+def _is_plain() -> bool:
+    """Whether Python is locating ``python -m vit5_dense`` or ``python -m vit5_dense.runtime``.
 
-    It has to come where torch or mmengine are missing or broken, so they are not imported then.
+    The health report has to come where torch or mmengine are missing or broken, and exported models
+    do without them, so they are not imported then.
     """
     arguments = sys.orig_argv
-    return sys.argv[:1] == ['-m'] and arguments[arguments.index('-m') + 1] == __name__
+    if sys.argv[:1] != ['-m']:
+        return False
+    return arguments[arguments.index('-m') + 1] in (__name__, f'{__name__}.runtime')
 
 
-if not _is_report():
+if _is_plain() or 'torch' in missing_core():
+
+    def __getattr__(name: str) -> Any:
+        if name in __all__:
+            require_core()
+        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+
+else:
     require_core()
 
     from . import atomic, timm_models

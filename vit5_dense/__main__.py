@@ -1,6 +1,7 @@
 """Health report: versions found against tested, compiled ops, devices, and what mends each problem.
 
-Exit code 0 if the package is usable, 1 if there is a problem.
+Exit code 0 if the package is usable, 1 if there is a problem. Where onnxruntime is installed and
+torch is not, usable means for exported models.
 
 Examples:
     python -m vit5_dense
@@ -19,6 +20,7 @@ from .health import (
     MissingDependencyError,
     Problem,
     import_problem,
+    missing_core,
     require_compiled_ops,
 )
 from .versions import (
@@ -33,7 +35,10 @@ from .versions import (
     tested_versions,
 )
 
-REPORTED = ('torch', 'torchvision', 'timm', 'fvcore', 'numpy', 'mmengine', 'mmcv', 'mmseg', 'mmdet')
+REPORTED = (
+    *('torch', 'torchvision', 'timm', 'fvcore', 'numpy', 'onnxruntime'),
+    *('mmengine', 'mmcv', 'mmseg', 'mmdet'),
+)
 
 
 def version_rows(dists: dict[str, str]) -> list[str]:
@@ -47,8 +52,8 @@ def version_rows(dists: dict[str, str]) -> list[str]:
         origin = ' and '.join(names) or '-'
         if not names and importlib.util.find_spec(module):
             origin = 'a folder on PYTHONPATH, no distribution'
-        differs = ' (differs)' if names and found.partition('+')[0] != wanted else ''
-        rows.append(f'{module:<13}{found:<24}{wanted:<24}{origin}{differs}')
+        differs = names and wanted not in ('-', found.partition('+')[0])
+        rows.append(f'{module:<13}{found:<24}{wanted:<24}{origin}{" (differs)" if differs else ""}')
     return rows
 
 
@@ -72,7 +77,7 @@ def conflicts(dists: dict[str, str]) -> list[Problem]:
 
 def core_problems(dists: dict[str, str]) -> list[Problem]:
     """Problems of what every user needs."""
-    missing = [module for module in CORE if importlib.util.find_spec(module) is None]
+    missing = missing_core()
     found = []
     if missing:
         mend = install_line(missing, is_upstream(dists))
@@ -126,6 +131,14 @@ def framework_problems(dists: dict[str, str]) -> tuple[list[Problem], list[Probl
     return problems, absent, no_ops is None
 
 
+def runtime_problem(dists: dict[str, str]) -> Problem | None:
+    """What keeps exported models from running, if anything."""
+    problem = import_problem('onnxruntime', dists)
+    if problem and importlib.util.find_spec('onnxruntime') is None:
+        return problem._replace(what=f'{problem.what} (only exported models need it)')
+    return problem
+
+
 def devices() -> str:
     """CPU cores that this process may use, and the CUDA devices that torch sees."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
@@ -144,10 +157,15 @@ def main() -> int:
 
     problems = conflicts(dists) + core_problems(dists)
     absent: list[Problem] = []
-    if not problems:
+    runtime = runtime_problem(dists)
+    if 'torch' in missing_core() and not runtime:
+        print('exported models only, by python -m vit5_dense.runtime')
+        problems, absent = [], problems
+    elif not problems:
         problems, absent, ops = framework_problems(dists)
         print(f'compiled ops {"yes" if ops else "no"}')
         print(f'devices      {devices()}')
+        absent += [runtime] if runtime else []
     for label, group in (('note', absent), ('problem', problems)):
         for problem in group:
             print(f'{label + ":":<9}{problem.what}\n{"mend:":>9}{"":1}{problem.mend}')

@@ -33,13 +33,18 @@ class Problem(NamedTuple):
     mend: str
 
 
+def missing_core() -> list[str]:
+    """Those of torch, timm, fvcore and mmengine that are not installed."""
+    return [module for module in CORE if importlib.util.find_spec(module) is None]
+
+
 def require_core() -> None:
     """Stop with the install line if torch, timm, fvcore or mmengine is not installed.
 
     Raises:
         MissingDependencyError: Names what is missing.
     """
-    missing = [module for module in CORE if importlib.util.find_spec(module) is None]
+    missing = missing_core()
     if missing:
         line = install_line(missing, is_upstream(installed_distributions()))
         raise MissingDependencyError(f'vit5_dense needs {", ".join(missing)}. Run: {line}')
@@ -80,6 +85,35 @@ def require_det() -> None:
     """
     require_compiled_ops()
     _require('mmdet.apis')
+
+
+def require_runtime() -> None:
+    """Stop with the install line if onnxruntime, for exported models, cannot be imported.
+
+    Raises:
+        MissingDependencyError: Says what the import said.
+    """
+    _require('onnxruntime')
+
+
+def require_quantization() -> None:
+    """Stop with the install line if onnxruntime or onnx cannot be imported.
+
+    Raises:
+        MissingDependencyError: Says which, and what the import said.
+    """
+    require_runtime()
+    _require('onnx')
+
+
+def require_export() -> None:
+    """Stop with the install line if something that exports models cannot be imported.
+
+    Raises:
+        MissingDependencyError: Says which, and what the import said.
+    """
+    require_quantization()
+    _require('onnxscript')
 
 
 def _require(module: str) -> None:

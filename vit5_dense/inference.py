@@ -26,6 +26,7 @@ class Predictor:
         device: Such as 'cpu' or 'cuda:0'.
 
     Attributes:
+        steps: The test pipeline, for pictures in memory.
         classes: Class names, from the checkpoint, else from the config's data set.
         palette: RGB colour of each class.
         meta: All that is known about the data set.
@@ -44,6 +45,7 @@ class Predictor:
             dataset = cfg.test_dataloader.dataset
             steps = without_labels(dataset.pipeline)
             steps[0] = {'type': 'LoadImageFromNDArray'}
+            self.steps = steps
             self.pipeline = Compose(steps)
             meta = load_trained(self.model, checkpoint).get('dataset_meta')
             if meta is None:

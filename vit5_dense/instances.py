@@ -51,6 +51,24 @@ def from_mmdet(found: Any) -> Instances:
     )
 
 
+def run_lengths(mask: np.ndarray) -> dict[str, Any]:
+    """A mask in COCO's form: compressed where pycocotools is installed, else plain numbers.
+
+    Args:
+        mask: (H, W), bool.
+    """
+    try:
+        from pycocotools.mask import encode  # of the detection extra
+    except ImportError:
+        pixels = mask.flatten(order='F')
+        # The first run is of pixels outside, and empty where the mask begins at once.
+        edges = np.flatnonzero(np.diff(pixels, prepend=False, append=~pixels[-1:]))
+        counts = np.diff(edges, prepend=0).tolist()
+        return {'size': list(mask.shape), 'counts': counts}
+    code = encode(np.asfortranarray(mask, dtype=np.uint8))
+    return {'size': code['size'], 'counts': code['counts'].decode()}
+
+
 def coco_results(
     instances: Instances, image_id: int, category_ids: Sequence[int]
 ) -> list[dict[str, Any]]:
@@ -63,7 +81,7 @@ def coco_results(
 
     Returns:
         For each object ``image_id``, ``category_id``, ``bbox`` as [x, y, width, height], ``score``
-        and, with masks, ``segmentation`` as compressed run lengths.
+        and, with masks, ``segmentation`` as ``run_lengths``.
     """
     assert instances.scores is not None
     sizes = instances.boxes[:, 2:] - instances.boxes[:, :2]
@@ -78,9 +96,6 @@ def coco_results(
         for box, label, score in zip(boxes, instances.labels, instances.scores, strict=True)
     ]
     if instances.masks is not None:
-        from pycocotools.mask import encode  # of the detection extra
-
         for entry, mask in zip(entries, instances.masks, strict=True):
-            code = encode(np.asfortranarray(mask, dtype=np.uint8))
-            entry['segmentation'] = {'size': code['size'], 'counts': code['counts'].decode()}
+            entry['segmentation'] = run_lengths(mask)
     return entries

@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-import torch
 from PIL import Image
 
 from .errors import UserError
@@ -48,6 +47,8 @@ def pixel_limit(pixels: int) -> Iterator[None]:
 def free_memory(device: str) -> int | None:
     """Bytes that can be had on a device; None where that is not known."""
     if device.startswith('cuda'):
+        import torch  # exported models do without
+
         return torch.cuda.mem_get_info(torch.device(device).index)[0]  # older torch: no names
     meminfo = Path('/proc/meminfo')  # Linux
     if device != 'cpu' or not meminfo.is_file():

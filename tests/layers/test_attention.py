@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import oracle
 from tiny import FLOAT16
 from vit5_dense.layers import TokenLayout
-from vit5_dense.layers.attention import Attention
+from vit5_dense.layers.attention import Attention, attention_weights, visible_tokens
 from vit5_dense.layers.rope import token_rotation
 
 GRIDS = [(5, 9), (14, 14), (20, 31)]
@@ -238,3 +238,34 @@ def test_query_key_and_value_leave_in_one_type(
     assert {call[name].dtype for call in sdpa_calls for name in 'qkv'} == {dtype}
     assert found.dtype == dtype
     assert ((found - exact).pow(2).mean() / exact.pow(2).mean()).sqrt() < 0.02
+
+
+@pytest.mark.parametrize('window', [None, 4, 3])
+def test_rows_of_weights_give_what_attention_gives(
+    randomised: Fill, sdpa_calls: list[dict[str, Any]], window: int | None
+) -> None:
+    """Of patches in the middle and in a window that is cut short, of CLS and of a register."""
+    grid, layout = (5, 9), TokenLayout((5, 9), 4)
+    module, x = randomised(Attention(32, 2, window_size=window)), tokens_of(grid)
+    mixed = []
+    module.proj.register_forward_pre_hook(lambda _, args: mixed.append(args[0]))
+    module(x, rotation_of(grid), layout)
+    assert sdpa_calls
+    expected = mixed[0].unflatten(2, (2, 16))  # (B, N, heads, D)
+    q, k, v = module.queries_keys_values(x, rotation_of(grid))
+    for token in (0, 1, 22, 45, 46, 49):
+        visible = visible_tokens(layout, window, token)
+        assert torch.equal(visible, oracle.visibility(grid, 4, window)[token])
+        weights = attention_weights(q, k, visible, token)
+        torch.testing.assert_close(weights.sum(2), torch.ones(2, 2))
+        found = torch.einsum('bhn,bhnd->bhd', weights, v)
+        torch.testing.assert_close(found, expected[:, token], atol=1e-5, rtol=1e-5)
+
+
+def test_a_row_of_weights_makes_no_tensor_of_all_pairs(randomised: Fill) -> None:
+    grid, layout = (20, 31), TokenLayout((20, 31), 4)
+    module = randomised(Attention(32, 2, window_size=7))
+    q, k, _ = module.queries_keys_values(tokens_of(grid), rotation_of(grid))
+    with LargestPair() as largest:
+        attention_weights(q, k, visible_tokens(layout, 7, 300), 300)
+    assert 0 < largest.found < 620

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tiny_run import Run, exit_code, load_tool, trained, write_config
+from tiny_run import Run, exit_code, trained, write_config
+from vit5_dense import picture_run
 from vit5_dense.config import load_config
 from vit5_dense.inference import Segmenter
+from vit5_dense.picture_files import unique_names
 from vit5_dense.pictures import read_picture
 
 Infer = Callable[..., int]
@@ -156,9 +158,8 @@ def test_pictures_of_one_name_keep_results_of_their_own(infer: Infer, tmp_path: 
 
 
 def test_names_take_as_much_of_the_path_as_they_need() -> None:
-    tool: Any = load_tool('infer')
     paths = [Path(p) for p in ('/r/x/a.png', '/r/y/a.png', '/r/y/a.jpg', '/r/y/b.png')]
-    names = tool.unique_names(paths)
+    names = unique_names(paths)
     assert len(set(names.values())) == 4
     assert names[paths[3]] == 'b'
     assert all('/' not in name for name in names.values())
@@ -236,14 +237,14 @@ def test_one_tile_gives_the_same_files_as_none(infer: Infer, run: Run, tmp_path:
 def test_tiles_are_counted_over_all_pictures_and_batches_change_nothing(
     run: Run, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tool, tasks = load_tool('infer'), []
+    tasks = []
 
-    class Spy(tool.Progress):
+    class Spy(picture_run.Progress):
         def __exit__(self, *error: Any) -> None:
             tasks.extend(self.tasks)
             super().__exit__(*error)
 
-    monkeypatch.setattr(tool, 'Progress', Spy)
+    monkeypatch.setattr(picture_run, 'Progress', Spy)
     save(tmp_path / 'in' / 'a.png', 97, 131)  # 3 x 4 tiles
     save(tmp_path / 'in' / 'b.png', 20, 30)
     broken = save(tmp_path / 'in' / 'c.png', 200, 200)  # 6 x 6
@@ -252,7 +253,7 @@ def test_tiles_are_counted_over_all_pictures_and_batches_change_nothing(
     for batch in (1, 4):
         argv = [run.config, run.checkpoint, tmp_path / 'in', '--out', tmp_path / 'out']
         options = ['--tile', 48, '--overlap', 12, '--batch', batch]
-        assert exit_code(tool, *argv, *options) == 1
+        assert exit_code('infer', *argv, *options) == 1
         assert '2 of 3 pictures done' in capsys.readouterr().out
         labels.append(read_label(tmp_path / 'out' / 'labels' / 'a.png'))
     assert [(task.completed, task.total) for task in tasks] == [(3 * 4 + 1 + 6 * 6,) * 2] * 2

@@ -231,7 +231,7 @@ class ViT5(BaseModule):
         layout = TokenLayout((x.shape[2], x.shape[3]), self.num_registers)
         pos_embed = resample_pos_embed(self.pos_embed, self.pretrain_grid, layout.grid)
         patches = x.flatten(2).transpose(1, 2) + pos_embed  # (B, h*w, C)
-        specials = torch.cat((self.cls_token, self.reg_token), dim=1).expand(len(x), -1, -1)
+        specials = torch.cat((self.cls_token, self.reg_token), dim=1).expand(x.shape[0], -1, -1)
         x = layout.join(patches, specials.to(patches.dtype))  # (B, N, C)
         rotation = token_rotation(layout, self.head_dim, self.rope_reference, x.device)
         taps = []

@@ -56,6 +56,6 @@ class Floor(nn.Module):
         # A window's keys overlap those of the next, which saves the copy.
         strides = (self.num_heads * area * shape[3], area * shape[3], shape[3], 1)
         keys = (count, self.num_heads, area + self.num_specials, shape[3])
-        inside = [x.as_strided(keys, strides) for x in (k, v)]
-        patches = F.scaled_dot_product_attention(queries, *inside)
+        k, v = (x.as_strided(keys, strides) for x in (k, v))
+        patches = F.scaled_dot_product_attention(queries, k, v)
         return torch.cat((patches.reshape(-1), specials.reshape(-1)))

@@ -8,7 +8,7 @@ from .linear import Linear
 from .norm import RMSNorm, rms_norm
 from .rope import rotate
 from .tokens import TokenLayout
-from .window import merge_windows, split_windows, window_padding_mask
+from .window import merge_windows, num_windows, split_windows, window_padding_mask
 
 
 def window_attention(q: Tensor, k: Tensor, v: Tensor, layout: TokenLayout, size: int) -> Tensor:
@@ -27,17 +27,19 @@ def window_attention(q: Tensor, k: Tensor, v: Tensor, layout: TokenLayout, size:
     Returns:
         Attended values, (B, heads, N, D).
     """
+    rows, columns = num_windows(layout.grid, size)
+    count = rows * columns
 
     def windows_and_specials(x: Tensor) -> Tensor:
         windows = split_windows(layout.patches(x, 2), layout.grid, size)  # (B*W, heads, s*s, D)
         specials = layout.specials(x, 2)  # (B, heads, 1+R, D)
-        specials = specials.repeat_interleave(len(windows) // len(x), 0)  # (B*W, heads, 1+R, D)
+        specials = specials[:, None].expand(-1, count, -1, -1, -1).flatten(0, 1)
         return torch.cat((windows, specials), dim=2)  # (B*W, heads, s*s+1+R, D)
 
     mask = window_padding_mask(layout.grid, size, q.device)  # (W, s*s)
     if mask is not None:
         mask = F.pad(mask, (0, 1 + layout.num_registers), value=True)  # (W, s*s+1+R)
-        mask = mask.repeat(len(q), 1)[:, None, None]  # (B*W, 1, 1, s*s+1+R)
+        mask = mask.repeat(q.shape[0], 1)[:, None, None]  # (B*W, 1, 1, s*s+1+R)
     patches = F.scaled_dot_product_attention(
         split_windows(layout.patches(q, 2), layout.grid, size),
         windows_and_specials(k),
@@ -46,6 +48,49 @@ def window_attention(q: Tensor, k: Tensor, v: Tensor, layout: TokenLayout, size:
     )
     specials = F.scaled_dot_product_attention(layout.specials(q, 2), k, v)
     return layout.join(merge_windows(patches, layout.grid, size), specials, 2)
+
+
+def visible_tokens(
+    layout: TokenLayout, size: int | None, token: int, device: torch.device | str | None = None
+) -> Tensor:
+    """Which tokens one token attends to; see ``window_attention``.
+
+    Args:
+        layout: Order of the N tokens.
+        size: Side of a window in patches; None where every token sees every token.
+        token: Its number in the sequence.
+        device: Where the answer is needed.
+
+    Returns:
+        True for those that it sees, (N,).
+    """
+    mark = torch.zeros(sum(layout.parts), device=device)
+    mark[token] = 1
+    patches = layout.patches(mark, 0)  # (h*w,)
+    if size is None or not patches.any():
+        return torch.ones_like(mark, dtype=torch.bool)
+    windows = split_windows(patches.view(1, 1, -1, 1), layout.grid, size)  # (W, 1, s*s, 1)
+    own = windows.amax(2, keepdim=True).expand_as(windows)  # 1 all over the window of the token
+    patches = merge_windows(own, layout.grid, size).flatten()  # (h*w,)
+    specials = torch.ones_like(layout.specials(mark, 0))  # (1+R,)
+    return layout.join(patches, specials, 0).bool()
+
+
+def attention_weights(q: Tensor, k: Tensor, visible: Tensor, token: int) -> Tensor:
+    """The row of softmax weights that attention gives to the values, for one token.
+
+    Args:
+        q: Queries, (B, heads, N, D).
+        k: Keys, (B, heads, N, D).
+        visible: Which tokens it sees, (N,); see ``visible_tokens``.
+        token: Its number in the sequence.
+
+    Returns:
+        Weights of all tokens, (B, heads, N), fp32; they sum to 1.
+    """
+    query = q[:, :, token].float().unsqueeze(3)  # (B, heads, D, 1)
+    scores = (k.float() @ query).squeeze(3) * q.shape[-1] ** -0.5  # (B, heads, N)
+    return scores.masked_fill(~visible, -torch.inf).softmax(2)
 
 
 class Attention(nn.Module):
@@ -67,6 +112,25 @@ class Attention(nn.Module):
         self.k_norm = RMSNorm(dim // num_heads)
         self.proj = Linear(dim, dim)
 
+    def queries_keys_values(self, x: Tensor, rotation: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """What attention is computed from, after QK-norm and RoPE.
+
+        Args:
+            x: All tokens, (B, N, C).
+            rotation: Cosine and sine of all tokens, (N, D / 2, 2).
+
+        Returns:
+            Queries, keys and values, (B, heads, N, D) each.
+        """
+        qkv = self.qkv(x).unflatten(2, (3, self.num_heads, -1))  # (B, N, 3, heads, D)
+        qk, v = qkv.split((2, 1), dim=2)
+        weights = torch.stack((self.q_norm.weight, self.k_norm.weight))[:, None]  # (2, 1, D)
+        qk = rms_norm(qk.float(), weights.float(), self.q_norm.eps)
+        qk = rotate(qk, rotation[:, None, None]).to(v.dtype)  # (B, N, 2, heads, D)
+        q, k = qk.permute(2, 0, 3, 1, 4).unbind(0)  # (B, heads, N, D) each
+        v = v.squeeze(2).transpose(1, 2)  # (B, heads, N, D)
+        return q, k, v
+
     def forward(self, x: Tensor, rotation: Tensor, layout: TokenLayout) -> Tensor:
         """Mix the tokens of each picture.
 
@@ -78,13 +142,7 @@ class Attention(nn.Module):
         Returns:
             Mixed tokens, (B, N, C).
         """
-        qkv = self.qkv(x).unflatten(2, (3, self.num_heads, -1))  # (B, N, 3, heads, D)
-        qk, v = qkv.split((2, 1), dim=2)
-        weights = torch.stack((self.q_norm.weight, self.k_norm.weight))[:, None]  # (2, 1, D)
-        qk = rms_norm(qk.float(), weights.float(), self.q_norm.eps)
-        qk = rotate(qk, rotation[:, None, None]).to(v.dtype)  # (B, N, 2, heads, D)
-        q, k = qk.permute(2, 0, 3, 1, 4).unbind(0)  # (B, heads, N, D) each
-        v = v.squeeze(2).transpose(1, 2)  # (B, heads, N, D)
+        q, k, v = self.queries_keys_values(x, rotation)
         if self.window_size is None:
             x = F.scaled_dot_product_attention(q, k, v)
         else:

@@ -7,7 +7,8 @@ from torch import Tensor
 
 def num_windows(grid: tuple[int, int], size: int) -> tuple[int, int]:
     """Windows of ``size`` x ``size`` patches that cover a grid (h, w), as (rows, columns)."""
-    return -(-grid[0] // size), -(-grid[1] // size)
+    # Not -(-h // size): ONNX rounds quotients towards zero.
+    return (grid[0] + size - 1) // size, (grid[1] + size - 1) // size
 
 
 def split_windows(x: Tensor, grid: tuple[int, int], size: int) -> Tensor:

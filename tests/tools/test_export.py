@@ -1,0 +1,153 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+
+from tiny_run import Run, exit_code, load_tool, trained
+
+pytest.importorskip('mmseg')
+pytest.importorskip('onnxscript')
+
+from vit5_dense.instances import Instances  # noqa: E402
+from vit5_dense.onnx_model import OnnxModel  # noqa: E402
+from vit5_dense.pictures import read_picture  # noqa: E402
+
+STANDARD = {'', 'ai.onnx'}
+
+
+@pytest.fixture(scope='module')
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return trained(tmp_path_factory)
+
+
+@pytest.fixture(scope='module')
+def segmentor(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp('export') / 'model.onnx'
+    assert exit_code('export', run.config, run.checkpoint, '--out', out, '--logits') == 0
+    return out
+
+
+def pictures(run: Run) -> list[Path]:
+    return sorted((run.data / 'images' / 'val').glob('*.png'))
+
+
+def test_a_dynamic_file_describes_itself(segmentor: Path, run: Run) -> None:
+    model = onnx.load(segmentor)
+    assert {opset.domain for opset in model.opset_import} <= STANDARD
+    (entry,) = (entry for entry in model.metadata_props if entry.key == 'vit5_dense')
+    found = json.loads(entry.value)
+    meta = torch.load(run.checkpoint, weights_only=True)['meta']['dataset_meta']
+    assert found['classes'] == list(meta['classes'])
+    assert found['palette'] == [list(color) for color in meta['palette']]
+    assert (found['task'], found['size'], found['precision']) == ('segmentation', None, 'fp32')
+    assert found['label_offset'] == 1
+
+
+def test_infer_gives_the_same_files_for_either(segmentor: Path, run: Run, tmp_path: Path) -> None:
+    files = pictures(run)
+    for name, model in (('eager', (run.config, run.checkpoint)), ('onnx', (segmentor,))):
+        assert exit_code('infer', *model, *files, '--out', tmp_path / name) == 0
+    for path in files:
+        labels = [
+            read_picture(tmp_path / name / 'labels' / path.name) for name in ('eager', 'onnx')
+        ]
+        assert (labels[0] != labels[1]).mean() <= 1e-3
+        assert len(np.unique(labels[0])) > 1
+
+
+def test_a_batch_equals_its_pictures(segmentor: Path) -> None:
+    model = OnnxModel(segmentor)
+    batch = np.random.default_rng(0).integers(0, 256, (3, 49, 70, 3), np.uint8)
+    for found, picture in zip(model.batch(list(batch)), batch, strict=True):
+        assert np.array_equal(found, model(picture))
+
+
+def test_a_file_of_one_size_in_half_precision(run: Run, tmp_path: Path) -> None:
+    """The half of the size of the weights; norms and rotations keep fp32."""
+    out = tmp_path / 'half.onnx'
+    size = ('--size', '70x90', '--fp16')
+    assert exit_code('export', run.config, run.checkpoint, '--out', out, *size) == 0
+    model = onnx.load(out)
+    assert [d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim] == [1, 70, 90, 3]
+    weights = {tensor.name: tensor.data_type for tensor in model.graph.initializer}
+    half = {name for name, kind in weights.items() if kind == onnx.TensorProto.FLOAT16}
+    products = [node for node in model.graph.node if node.op_type in ('Conv', 'MatMul')]
+    assert all(node.input[1] in half for node in products if node.input[1] in weights)
+    assert OnnxModel(out).size == (70, 90)
+    made_by = {output: node.op_type for node in model.graph.node for output in node.output}
+    for node in model.graph.node:  # a cast to fp32 stands before all that is not a product
+        if node.op_type in ('ReduceMean', 'Softmax', 'Sqrt', 'Cos', 'Sin'):
+            assert made_by.get(node.input[0]) not in ('MatMul', 'Conv')
+
+
+def test_a_resizing_pipeline_is_inside(run: Run, tmp_path: Path) -> None:
+    config = tmp_path / 'resize.py'
+    config.write_text(
+        f'_base_ = {str(run.config)!r}\n'
+        "resize = dict(type='Resize', scale=(90, 60), keep_ratio=True)\n"
+        'steps = list(_base_.val_dataloader.dataset.pipeline)\n'
+        'test_dataloader = dict(dataset=dict(pipeline=[steps[0], resize, *steps[1:]]))\n'
+    )
+    assert exit_code('export', config, run.checkpoint, '--out', tmp_path / 'a.onnx') == 0
+    model = OnnxModel(tmp_path / 'a.onnx')
+    assert model(np.zeros((300, 31, 3), np.uint8)).shape == (300, 31)
+
+
+@pytest.fixture(scope='module')
+def detector(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Run]:
+    pytest.importorskip('mmcv._ext', reason='detection needs the compiled ops of mmcv')
+    run = trained(tmp_path_factory, detector=True)
+    out = tmp_path_factory.mktemp('export') / 'detector.onnx'
+    assert exit_code('export', run.config, run.checkpoint, '--out', out) == 0
+    return out, run
+
+
+def test_a_detector_is_one_standard_file(detector: tuple[Path, Run]) -> None:
+    model = onnx.load(detector[0])
+    assert {opset.domain for opset in model.opset_import} <= STANDARD
+    outputs = [output.name for output in model.graph.output]
+    assert outputs == ['boxes', 'scores', 'labels', 'picture', 'masks']
+    found = OnnxModel(detector[0])(read_picture(pictures(detector[1])[0]))
+    assert isinstance(found, Instances)
+    assert found.masks is not None
+
+
+def test_a_wrong_file_is_not_called_done(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    """The file stays, and the exit code is 1."""
+    from vit5_dense.export import whole
+
+    right = whole.decide
+    monkeypatch.setattr(whole, 'decide', lambda op, x, threshold: right(op, op.Neg(x), threshold))
+    out = tmp_path / 'wrong.onnx'
+    assert exit_code('export', run.config, run.checkpoint, '--out', out, '--size', '64x64') == 1
+    assert out.is_file()
+    assert 'does not compute what the model does' in capsys.readouterr().out.replace('\n', ' ')
+
+
+@pytest.mark.parametrize(
+    ('options', 'message'),
+    [
+        (('--out', 'a.pth'), '--out a.pth must name a file that ends in .onnx'),
+        (('--out', 'a.onnx', '--opset', '11'), '--opset 11 must be 18 or more'),
+        (('--out', 'a.onnx', '--picture', 'none.png'), 'none.png cannot be read'),
+    ],
+)
+def test_mistakes_end_in_one_line(
+    run: Run, options: tuple, message: str, capsys: pytest.CaptureFixture
+) -> None:
+    assert exit_code('export', run.config, run.checkpoint, *options) == 2
+    error = capsys.readouterr().err.splitlines()
+    assert len(error) == 1
+    assert message in error[0]
+
+
+@pytest.mark.parametrize('size', ['512', '0x5', 'axb', '5x5x5'])
+def test_sizes_that_are_none(size: str, capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(SystemExit):
+        load_tool('export').parse_args(['c', 'p', '--out', 'a.onnx', '--size', size])
+    assert f'{size} is no size such as 512x683' in capsys.readouterr().err

@@ -1,0 +1,1 @@
+"""Where a trained model errs: its worst pictures, classes and confusions."""

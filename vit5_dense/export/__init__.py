@@ -1,0 +1,1 @@
+"""ONNX files of whole models, in standard operators; ``vit5_dense.runtime`` runs them."""

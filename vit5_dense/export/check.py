@@ -1,0 +1,122 @@
+"""An exported file against the model that it was made from."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from PIL import Image
+
+from ..inference import Detector, Segmenter
+from ..instances import Instances
+from ..onnx_model import OnnxModel
+
+SIZES = ((96, 160), (160, 96), (333, 500))
+# Share of pixels, overlap of matched boxes and difference of scores that a right file keeps to.
+AGREEMENT = {'fp32': 0.999, 'fp16': 0.99}
+OVERLAP = {'fp32': 0.99, 'fp16': 0.9}
+SCORE = {'fp32': 1e-3, 'fp16': 2e-2}
+
+
+def resized(picture: np.ndarray, sizes: Sequence[tuple[int, int]]) -> list[np.ndarray]:
+    """A picture in several sizes (H, W)."""
+    image = Image.fromarray(picture)
+    return [np.asarray(image.resize((width, height))) for height, width in sizes]
+
+
+def boxes_overlap(one: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Intersection over union of a box (4,) with others (n, 4)."""
+    low = np.maximum(one[:2], others[:, :2])
+    high = np.minimum(one[2:], others[:, 2:])
+    common = np.prod(np.clip(high - low, 0, None), axis=1)
+    areas = np.prod(others[:, 2:] - others[:, :2], axis=1) + np.prod(one[2:] - one[:2])
+    return common / np.maximum(areas - common, 1e-9)
+
+
+def compare_objects(found: Instances, expected: Instances, precision: str) -> dict[str, Any]:
+    """Match objects one to one.
+
+    Args:
+        found: By the file.
+        expected: By the model.
+        precision: Of the file.
+
+    Returns:
+        ``objects`` of the model and ``found`` by the file, ``matched`` pairs of one class and
+        nearly one box and score, ``error`` the largest difference of their scores, ``overlap`` the
+        least of their boxes, and whether all is ``right``.
+    """
+    assert found.scores is not None
+    assert expected.scores is not None
+    free = np.ones(len(found), bool)
+    errors, overlaps = [0.0], [1.0]
+    for box, label, score in zip(expected.boxes, expected.labels, expected.scores, strict=True):
+        overlap = boxes_overlap(box, found.boxes)
+        error = np.abs(found.scores - score)
+        fit = free & (found.labels == label)
+        fit &= (overlap >= OVERLAP[precision]) & (error <= SCORE[precision])
+        if fit.any():
+            best = int(np.argmax(np.where(fit, overlap, -1)))
+            free[best] = False
+            errors.append(float(error[best]))
+            overlaps.append(float(overlap[best]))
+    matched = len(errors) - 1
+    return {
+        'objects': len(expected),
+        'found': len(found),
+        'matched': matched,
+        'error': max(errors),
+        'overlap': min(overlaps),
+        'right': matched == len(expected) == len(found),
+    }
+
+
+def with_logits(path: Path) -> onnxruntime.InferenceSession:
+    """A session of a segmentor's file that gives the values from which labels are chosen."""
+    model = onnx.load(path)
+    (choice,) = (node for node in model.graph.node if node.op_type in ('ArgMax', 'Greater'))
+    del model.graph.output[:]
+    model.graph.output.append(onnx.ValueInfoProto(name=choice.input[0]))
+    return onnxruntime.InferenceSession(
+        model.SerializeToString(), providers=['CPUExecutionProvider']
+    )
+
+
+def compare(
+    path: Path, predictor: Segmenter | Detector, pictures: Sequence[np.ndarray]
+) -> list[dict[str, Any]]:
+    """Run a file and its model on pictures.
+
+    Args:
+        path: The file.
+        predictor: The model.
+        pictures: RGB, (H, W, 3), uint8.
+
+    Returns:
+        For each picture its ``size`` and, for a segmentor, ``agreement``, the share of pixels of
+        one class, ``error``, the largest difference of logits, and ``range``, their largest value;
+        for a detector what ``compare_objects`` gives; and whether it is ``right``.
+    """
+    model = OnnxModel(path)
+    session = with_logits(path) if isinstance(predictor, Segmenter) else None
+    rows = []
+    for picture in pictures:
+        row: dict[str, Any] = {'size': picture.shape[:2]}
+        if isinstance(predictor, Segmenter):
+            assert session is not None
+            logits = predictor.logits([predictor.prepare(picture)])[0]
+            labels = predictor.decide(logits).numpy()
+            (values,) = session.run(None, {'pictures': picture[None]})
+            agreement = float((model(picture) == labels).mean())
+            row |= {
+                'agreement': agreement,
+                'error': float(np.abs(values[0] - logits.numpy()).max()),
+                'range': float(logits.abs().max()),
+                'right': agreement >= AGREEMENT[model.precision],
+            }
+        else:
+            row |= compare_objects(model(picture), predictor(picture), model.precision)
+        rows.append(row)
+    return rows
