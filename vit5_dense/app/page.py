@@ -67,7 +67,7 @@ def serve(page: gr.Blocks, host: str, port: int) -> str:
         before = os.environ.get(name)
         os.environ[name] = ','.join(filter(None, [before, '127.0.0.1,localhost', host]))
     _, url, _ = page.launch(
-        server_name=host,
+        server_name=f'[{host}]' if ':' in host else host,  # IPv6 as in an address
         server_port=port,
         share=False,
         ssr_mode=False,

@@ -47,11 +47,11 @@ class ResultTab:
         look, only = gr.State(), gr.State()
         columns = OBJECTS if detects else CLASSES
         with gr.Row():
-            with gr.Column(scale=3):
+            with gr.Column():
                 drop = gr.File(label='drop a picture here', height=140, elem_id='drop')
                 status = gr.HTML(told('no picture yet'), elem_id='status')
                 shown = gr.Image(label='result', elem_id='shown', **IMAGE)
-            with gr.Column(scale=3):
+            with gr.Column():
                 opacity = gr.Slider(0, 1, 0.5, step=0.05, label='opacity', elem_id='opacity')
                 score = gr.Slider(
                     0, 1, 0.3, step=0.05, label='score', elem_id='score', visible=detects

@@ -14,8 +14,11 @@ from ..instances import Instances
 from ..onnx_model import OnnxModel
 
 SIZES = ((96, 160), (160, 96), (333, 500))
-# Share of pixels, overlap of matched boxes and difference of scores that a right file keeps to.
-AGREEMENT = {'fp32': 0.999, 'fp16': 0.99}
+# What a right file keeps to: difference of logits as a share of the largest, share of the pixels
+# whose two best classes are further apart than that, overlap of matched boxes, error of scores.
+# 2 % is what one step of 256 in a resized picture can do: OpenCV rounds in fixed point.
+LOGITS = {'fp32': 0.02, 'fp16': 0.05}
+AGREEMENT = {'fp32': 0.999, 'fp16': 0.999}
 OVERLAP = {'fp32': 0.99, 'fp16': 0.9}
 SCORE = {'fp32': 1e-3, 'fp16': 2e-2}
 
@@ -73,10 +76,49 @@ def compare_objects(found: Instances, expected: Instances, precision: str) -> di
     }
 
 
+def compare_labels(
+    labels: np.ndarray,
+    logits: np.ndarray,
+    expected: np.ndarray,
+    precision: str,
+    threshold: float = 0.5,
+) -> dict[str, Any]:
+    """Compare what is seen in pixels.
+
+    Args:
+        labels: Class numbers by the file, (H, W).
+        logits: By the file, (classes, H, W).
+        expected: By the model, (classes, H, W); of one channel the probability.
+        precision: Of the file.
+        threshold: Of the probability.
+
+    Returns:
+        ``agreement``, the share of pixels of one class; ``decided``, the same among those where
+        the model's best classes are not nearly equal; ``error``, the largest difference of
+        logits; ``range``, the largest of them; and whether all is ``right``.
+    """
+    scale = float(np.abs(expected).max())
+    error = float(np.abs(logits - expected).max())
+    if len(expected) > 1:
+        best = np.partition(expected, -2, axis=0)[-2:]
+        same, margin = labels == expected.argmax(0), best[1] - best[0]
+    else:
+        same, margin = labels == (expected[0] > threshold), np.abs(expected[0] - threshold)
+    decided = margin > LOGITS[precision] * scale
+    share = float(same[decided].mean()) if decided.any() else 1.0
+    return {
+        'agreement': float(same.mean()),
+        'decided': share,
+        'error': error,
+        'range': scale,
+        'right': share >= AGREEMENT[precision] and error <= LOGITS[precision] * scale,
+    }
+
+
 def with_logits(path: Path) -> onnxruntime.InferenceSession:
     """A session of a segmentor's file that gives the values from which labels are chosen."""
     model = onnx.load(path)
-    (choice,) = (node for node in model.graph.node if node.op_type in ('ArgMax', 'Greater'))
+    *_, choice = (node for node in model.graph.node if node.op_type in ('ArgMax', 'Greater'))
     del model.graph.output[:]
     model.graph.output.append(onnx.ValueInfoProto(name=choice.input[0]))
     return onnxruntime.InferenceSession(
@@ -95,9 +137,7 @@ def compare(
         pictures: RGB, (H, W, 3), uint8.
 
     Returns:
-        For each picture its ``size`` and, for a segmentor, ``agreement``, the share of pixels of
-        one class, ``error``, the largest difference of logits, and ``range``, their largest value;
-        for a detector what ``compare_objects`` gives; and whether it is ``right``.
+        For each picture its ``size`` and what ``compare_labels`` or ``compare_objects`` gives.
     """
     model = OnnxModel(path)
     session = with_logits(path) if isinstance(predictor, Segmenter) else None
@@ -106,16 +146,10 @@ def compare(
         row: dict[str, Any] = {'size': picture.shape[:2]}
         if isinstance(predictor, Segmenter):
             assert session is not None
-            logits = predictor.logits([predictor.prepare(picture)])[0]
-            labels = predictor.decide(logits).numpy()
-            (values,) = session.run(None, {'pictures': picture[None]})
-            agreement = float((model(picture) == labels).mean())
-            row |= {
-                'agreement': agreement,
-                'error': float(np.abs(values[0] - logits.numpy()).max()),
-                'range': float(logits.abs().max()),
-                'right': agreement >= AGREEMENT[model.precision],
-            }
+            expected = predictor.logits([predictor.prepare(picture)])[0].numpy()
+            (logits,) = session.run(None, {'pictures': picture[None]})
+            limit = predictor.model.decode_head.threshold or 0.5
+            row |= compare_labels(model(picture), logits[0], expected, model.precision, limit)
         else:
             row |= compare_objects(model(picture), predictor(picture), model.precision)
         rows.append(row)

@@ -6,13 +6,14 @@ N is the number of objects in all pictures.
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import onnx_ir as ir
 import torch
 from onnxscript import OpBuilder
 
 from .detection_checks import stages
 from .detection_parts import splice, trace
-from .detection_rules import NOTHING, best, decode, filled, pool, suppress
+from .detection_rules import NOTHING, apart, best, decode, filled, pool, suppress
 
 UNLIMITED = 2**31 - 1
 
@@ -103,11 +104,13 @@ class RoIHeads:
         scores = op.ScatterND(filled(op, NOTHING, shape), slots, scores)  # (B, P, classes)
         shape = op.Concat(shape, [4], axis=0)
         boxes = op.ScatterND(filled(op, 0.0, shape), slots, boxes)  # (B, P, classes, 4)
+        groups = op.Constant(value=ir.tensor(np.arange(classes, dtype=np.float32)[:, None]))
+        moved = apart(op, boxes, scores, groups, [1, 2, 3])
         # Each class has boxes of its own: every class of every picture is a batch of one group.
         kept = suppress(
             op,
             op.Reshape(
-                op.Transpose(boxes, perm=[0, 2, 1, 3]), op.Concat([-1], table[1], [4], axis=0)
+                op.Transpose(moved, perm=[0, 2, 1, 3]), op.Concat([-1], table[1], [4], axis=0)
             ),
             op.Reshape(op.Transpose(scores, perm=[0, 2, 1]), op.Concat([-1, 1], table[1], axis=0)),
             cfg.nms.iou_threshold,

@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 from onnxscript import OpBuilder
 
-from .detection_rules import NOTHING, Found, best, decode, halves, size, suppress
+from .detection_rules import FLOAT, NOTHING, Found, apart, best, decode, halves, size, suppress
 
 
 def anchors(op: OpBuilder, base: np.ndarray, stride: tuple[int, int], x: ir.Value) -> ir.Value:
@@ -28,7 +28,7 @@ def anchors(op: OpBuilder, base: np.ndarray, stride: tuple[int, int], x: ir.Valu
 
     def ruler(axis: int, step: int) -> ir.Value:
         count = op.Squeeze(size(op, x, axis), [0])
-        return op.Mul(op.Cast(op.Range(0, count, 1), to=ir.DataType.FLOAT), float(step))
+        return op.Mul(op.Cast(op.Range(0, count, 1), to=FLOAT), float(step))
 
     columns = op.Mul(op.Unsqueeze(ruler(3, stride[0]), [0, 2, 3]), [1.0, 0.0, 1.0, 0.0])
     rows = op.Mul(op.Unsqueeze(ruler(2, stride[1]), [1, 2, 3]), [0.0, 1.0, 0.0, 1.0])
@@ -79,6 +79,7 @@ def propose(
     # Levels are groups: an anchor counts in that of its own level.
     numbers = op.Constant(value=ir.tensor(np.arange(len(levels))[None, :, None]))
     grouped = op.Where(op.Equal(level, numbers), op.Unsqueeze(scores, [1]), NOTHING)
-    kept = suppress(op, boxes, grouped, cfg.nms.iou_threshold, cfg.max_per_img)
+    moved = apart(op, boxes, scores, op.Cast(op.Unsqueeze(level, [1]), to=FLOAT), [1, 2])
+    kept = suppress(op, moved, grouped, cfg.nms.iou_threshold, cfg.max_per_img)
     found = best(op, scores, op.Gather(kept, [0, 2], axis=1), cfg.max_per_img)
     return op.GatherND(boxes, found.places), found

@@ -6,9 +6,7 @@ from typing import Any
 import onnx
 
 from ..inference import Detector, Segmenter
-
-KEY = 'vit5_dense'
-FORMAT = 1
+from ..onnx_file import FORMAT, KEY
 
 
 def describe(

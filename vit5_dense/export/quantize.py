@@ -28,7 +28,7 @@ from ..pictures import read_picture
 
 PRODUCTS = ('Gemm', 'MatMul')
 BLOCKS = re.compile(r'\bblocks\.\d+')
-SENSITIVE = re.compile('patch_embed|rpn_cls|rpn_reg|conv_logits')
+SENSITIVE = re.compile('patch_embed|conv_seg|rpn_cls|rpn_reg|conv_logits')
 # Weights of 7 bits: processors without VNNI add two products of 8 bits in 16 and overflow.
 OPTIONS = {'per_channel': True, 'reduce_range': True, 'weight_type': QuantType.QInt8}
 

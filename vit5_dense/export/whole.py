@@ -83,7 +83,7 @@ def export(
             builder.add_output(value, name)
     whole = ir.to_proto(ir.Model(graph, ir_version=IR_VERSION))
     if half:
-        to_half(whole)
+        whole = to_half(whole)
     metadata.write(whole, metadata.describe(predictor, size, 'fp16' if half else 'fp32'))
     return whole
 

@@ -1,0 +1,65 @@
+import numpy as np
+import pytest
+
+from vit5_dense.export.check import compare_labels, compare_objects
+from vit5_dense.instances import Instances
+
+
+def objects(*rows: tuple) -> Instances:
+    """Each row: left, top, right, bottom, class, score."""
+    table = np.array(rows, np.float64).reshape(-1, 6)
+    return Instances(table[:, :4], table[:, 4].astype(int), table[:, 5])
+
+
+def test_labels_of_nearly_equal_classes_may_differ() -> None:
+    """Half of 100 pixels have two best classes within 1 % of the largest logit."""
+    expected = np.zeros((2, 10, 10))
+    expected[0] = 1.0
+    expected[1, :5] = 0.99
+    logits = expected + 0.011 * np.array([-1, 1])[:, None, None]
+    found = compare_labels(logits.argmax(0), logits, expected, 'fp32')
+    assert found['agreement'] == 0.5
+    assert found['decided'] == 1.0
+    assert found['error'] == pytest.approx(0.011)
+    assert found['right']
+    wrong = compare_labels(1 - expected.argmax(0), logits, expected, 'fp32')
+    assert (wrong['decided'], wrong['right']) == (0.0, False)
+
+
+def test_logits_that_are_off_are_wrong_even_if_the_labels_are_right() -> None:
+    expected = np.random.default_rng(0).normal(size=(3, 8, 8))
+    assert compare_labels(expected.argmax(0), expected, expected, 'fp32')['right']
+    assert not compare_labels(expected.argmax(0), expected * 1.1, expected, 'fp32')['right']
+
+
+def test_one_channel_is_a_probability() -> None:
+    expected = np.array([[[0.1, 0.39, 0.9]]])
+    labels = (expected[0] > 0.4).astype(int)
+    assert compare_labels(labels, expected, expected, 'fp32', 0.4)['right']
+    assert not compare_labels(1 - labels, expected, expected, 'fp32', 0.4)['right']
+
+
+ROWS = [(0, 0, 10, 10, 0, 0.9), (0, 0, 10, 10, 1, 0.8), (20, 20, 40, 60, 0, 0.7)]
+
+
+@pytest.mark.parametrize(
+    ('change', 'matched'),
+    [
+        (lambda rows: rows, 3),
+        (lambda rows: rows[::-1], 3),
+        (lambda rows: rows[:2], 2),
+        (lambda rows: [*rows, rows[0]], 3),  # one more than there is
+        (lambda rows: [(*row[:4], 1, row[5]) for row in rows], 1),
+        (lambda rows: [(*row[:5], row[5] + 0.002) for row in rows], 0),
+        (lambda rows: [(row[0] + 1, *row[1:]) for row in rows], 0),  # overlap 0.82, 0.9
+        (lambda rows: [], 0),
+    ],
+)
+def test_objects_are_matched_one_to_one(change: object, matched: int) -> None:
+    found = compare_objects(objects(*change(ROWS)), objects(*ROWS), 'fp32')
+    assert found['matched'] == matched
+    assert found['right'] == (matched == 3 and found['found'] == 3)
+
+
+def test_no_objects_are_right() -> None:
+    assert compare_objects(objects(), objects(), 'fp32')['right']
