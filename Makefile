@@ -7,6 +7,10 @@ RUN = .venv/bin/python
 # training by a factor of ten.
 export OMP_WAIT_POLICY ?= PASSIVE
 
+# Test files run side by side; threads of their own would only be in each other's way.
+WORKERS ?= 2
+test: export OMP_NUM_THREADS ?= 1
+
 # The segmentation demo's backbone, if it was trained.
 SEGMENTOR = $(shell cat work_dirs/demo/last_checkpoint 2>/dev/null)
 BACKBONE = $(if $(SEGMENTOR),--cfg-options model.backbone.init_cfg.type=Pretrained \
@@ -38,7 +42,7 @@ demo-det:
 
 test:
 	@$(PYTHON) tools/bootstrap.py --level full
-	$(RUN) -m pytest
+	$(RUN) -m pytest -n $(WORKERS) --dist loadfile
 
 faults:
 	@$(PYTHON) tools/bootstrap.py --level full

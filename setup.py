@@ -84,7 +84,14 @@ setup(
         'lora': [*TORCH, 'peft'],  # which brings transformers and accelerate
         'runtime': ['onnxruntime'],
         'export': ['onnx', 'onnxscript', 'onnxruntime'],
-        'app': ['gradio'],
-        'test': ['pytest', 'ruff', 'mypy', 'segmentation-models-pytorch', 'playwright'],
+        'app': ['gradio>=6'],
+        'test': [
+            'pytest',
+            'pytest-xdist',
+            'ruff',
+            'mypy',
+            'segmentation-models-pytorch',
+            'playwright',
+        ],
     },
 )

@@ -39,7 +39,8 @@ from bootstrap_env import (
 )
 
 # The extras of setup.py that a level installs. Only 'full' has the compiled ops of mmcv.
-EXTRAS = {'seg': ['seg'], 'lint': ['seg', 'test'], 'full': ['app', 'det', 'export', 'seg', 'test']}
+FULL = ['app', 'det', 'export', 'lora', 'seg', 'test']
+EXTRAS = {'seg': ['seg'], 'lint': ['seg', 'test'], 'full': FULL}
 BUILD_TOOLS = ('pip', 'setuptools', 'wheel', 'packaging', 'ninja')
 PROBE = """
 import json, subprocess, sysconfig, torch

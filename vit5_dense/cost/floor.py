@@ -1,6 +1,7 @@
 """The least that a ViT-5 can cost: its matrix products and attention calls, nothing else."""
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -25,7 +26,8 @@ class Floor(nn.Module):
         self.num_heads = width // model.head_dim
         self.num_specials = 1 + model.num_registers
         self.patch_size = model.patch_size
-        self.windows = [block.attn.window_size for block in model.blocks]
+        attention: list[Any] = [block.attn for block in model.blocks]
+        self.windows: list[int | None] = [part.window_size for part in attention]
         shapes = [(width, model.patch_embed.proj.weight[0].numel())]
         for _ in model.blocks:
             shapes += [(3 * width, width), (width, width), (4 * width, width), (width, 4 * width)]

@@ -144,13 +144,16 @@ def compare(
     rows = []
     for picture in pictures:
         row: dict[str, Any] = {'size': picture.shape[:2]}
+        found = model(picture)
         if isinstance(predictor, Segmenter):
-            assert session is not None
+            assert session
+            assert isinstance(found, np.ndarray)
             expected = predictor.logits([predictor.prepare(picture)])[0].numpy()
             (logits,) = session.run(None, {'pictures': picture[None]})
             limit = predictor.model.decode_head.threshold or 0.5
-            row |= compare_labels(model(picture), logits[0], expected, model.precision, limit)
+            row |= compare_labels(found, logits[0], expected, model.precision, limit)
         else:
-            row |= compare_objects(model(picture), predictor(picture), model.precision)
+            assert isinstance(found, Instances)
+            row |= compare_objects(found, predictor(picture), model.precision)
         rows.append(row)
     return rows

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -55,9 +56,8 @@ def without_adaptive_pooling(model: nn.Module) -> Iterator[None]:
     ]
     try:
         for parent, name, child in places:
-            size = child.output_size
-            sides = (size, size) if isinstance(size, int) else size
-            setattr(parent, name, MatrixPool(tuple(sides)))
+            size: Any = child.output_size
+            setattr(parent, name, MatrixPool((size, size) if isinstance(size, int) else size))
         yield
     finally:
         for parent, name, child in places:

@@ -24,9 +24,9 @@ LIMIT = 2**31 - 2**20  # bytes of a protobuf, less some room
 
 def begin(size: tuple[int, int] | None, opset: int) -> tuple[ir.Graph, ir.Value]:
     """An empty graph and its input ``pictures``; see ``export``."""
-    shape = ['B', 'H', 'W', 3] if size is None else [1, *size, 3]
+    shape = ir.Shape(['B', 'H', 'W', 3] if size is None else [1, *size, 3])
     kind = ir.TensorType(ir.DataType.UINT8)
-    pictures = ir.Value(name='pictures', shape=ir.Shape(shape), type=kind)
+    pictures = ir.Value(name='pictures', shape=shape, type=kind)
     opsets = {'': opset}
     return ir.Graph([pictures], [], nodes=[], opset_imports=opsets, name='vit5_dense'), pictures
 
