@@ -3,6 +3,7 @@
 Examples:
     python tools/test.py configs/upernet_vit5_b_ade20k.py work_dirs/run/iter_160000.pth --tta
     python tools/test.py CONFIG CHECKPOINT --format-only --out predictions
+    python tools/test.py CONFIG model.onnx --report errors
     python tools/test.py CONFIG CHECKPOINT --report errors
 """
 
@@ -31,12 +32,15 @@ from vit5_dense.config import (
 from vit5_dense.error_report.files import write_report
 from vit5_dense.error_report.watch import watch_errors
 from vit5_dense.errors import UserError, make_folder, run_tool
+from vit5_dense.exported import load_exported
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Command line of this tool."""
     parser = tool_parser(__doc__)
-    parser.add_argument('checkpoint', help='trained model, or a last_checkpoint file naming one')
+    parser.add_argument(
+        'checkpoint', help='trained model, a last_checkpoint file naming one, or an exported .onnx'
+    )
     parser.add_argument('--tta', action='store_true', help='multi-scale and flip testing')
     parser.add_argument('--show-dir', metavar='DIR', help='write pictures of all predictions')
     parser.add_argument(
@@ -129,9 +133,13 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
         if args.report and value not in (False, 'none'):
             raise UserError(f'--report needs labels and one process: leave out {option}')
     checkpoint = resolve_checkpoint(args.checkpoint)
+    exported = checkpoint if checkpoint.suffix == '.onnx' else None
+    if exported and (args.tta or args.launcher != 'none'):
+        raise UserError(f'{exported} is an exported file: leave out --tta and --launcher')
     with reading(args.config):
         cfg = build_config(args)
-    out = Path(args.out or Path(make_folder(cfg.work_dir), 'scores.json'))
+    name = f'{exported.stem}.scores.json' if exported else 'scores.json'
+    out = Path(args.out or Path(make_folder(cfg.work_dir), name))
     if out.is_dir() and not args.format_only:
         raise UserError(f'--out {out} is a folder: name a JSON file')
     make_folder(out if args.format_only else out.parent)
@@ -143,7 +151,10 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
         import vit5_dense.evaluation  # noqa: F401  registers ClassIoUMetric
     join_processes(args.launcher)
     runner = build_runner(cfg, train=False)
-    load_trained(runner.model, checkpoint)
+    if exported:
+        runner.model = load_exported(exported, runner.test_dataloader.dataset)
+    else:
+        load_trained(runner.model, checkpoint)
     if args.format_only and cfg.get('default_scope') == 'mmseg':
         check_names(runner.test_dataloader.dataset)
     errors = watch_errors(runner) if args.report else None
@@ -167,6 +178,9 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
         if f'coco/{kind}_mAP' in scores:
             both = scores[f'coco/{kind}_mAP'], scores[f'coco/{kind}_mAP_50']
             print('{}: AP {:.3f}, AP50 {:.3f}'.format(kind, *both))
+    if exported:
+        rate = f'{1e3 * runner.model.seconds / runner.model.pictures:.1f} ms a picture'
+        print(f'{exported}: {exported.stat().st_size / 2**20:.1f} MB, {rate}')
     return scores
 
 

@@ -255,7 +255,7 @@ def test_a_name_that_two_categories_have_is_refused_where_it_is_wanted() -> None
 @pytest.mark.parametrize(
     'segmentation',
     [
-        GONE,
+        pytest.param(GONE, id='gone'),
         None,
         [],
         {},
