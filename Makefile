@@ -47,8 +47,6 @@ test:
 faults:
 	@$(PYTHON) tools/bootstrap.py --level full
 	$(RUN) tests/faults.py --kills 30
-	$(RUN) -m pytest -v tests/test_bad_inputs.py tests/test_fuzz.py tests/test_large_pictures.py \
-		tests/test_distributed.py tests/test_distributed_training.py
 
 lint:
 	@$(PYTHON) tools/bootstrap.py --level lint

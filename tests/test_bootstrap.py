@@ -223,7 +223,7 @@ def test_packages_are_installed_once_for_each_level_that_needs_more(
 ) -> None:
     for level in ('seg', 'seg', 'full', 'seg', 'lint', 'full'):
         bootstrap.install_packages(env, level)
-    full = '.[app,det,export,seg,test]'
+    full = '.[app,det,export,lora,seg,test]'
     assert pip_calls == [('install', '-e', '.[seg]'), ('install', '-e', full)]
 
 

@@ -96,6 +96,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not detects and cfg.model.get('test_cfg', {}).get('mode') == 'slide':
             cfg.model.test_cfg = {'mode': 'whole'}
             console.print('note: the file looks at whole pictures, not at windows that slide')
+        cfg.model.backbone.pop('compiled', None)
     predictor = load_predictor(cfg, resolve_checkpoint(args.checkpoint))
     with console.status('exporting (some minutes)'):
         model = export(predictor, args.size, args.logits, args.fp16, args.opset)

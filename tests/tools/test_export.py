@@ -6,7 +6,7 @@ import onnx
 import pytest
 import torch
 
-from tiny_run import Run, exit_code, load_tool, trained
+from tiny_run import Run, call, exit_code, load_tool, trained
 
 pytest.importorskip('mmseg')
 pytest.importorskip('onnxscript')
@@ -119,6 +119,37 @@ def test_a_detector_is_one_standard_file(detector: tuple[Path, Run]) -> None:
     found = OnnxModel(detector[0])(read_picture(pictures(detector[1])[0]))
     assert isinstance(found, Instances)
     assert found.masks is not None
+
+
+def test_exported_files_score_as_their_models(
+    segmentor: Path, config: Path, run: Run, detector: tuple[Path, Run], tmp_path: Path
+) -> None:
+    for file, settings, trained_run in (
+        (segmentor, config, run),
+        (detector[0], detector[1].config, detector[1]),
+    ):
+        expected, found = (
+            call('test', settings, model, '--out', tmp_path / 'scores.json')
+            for model in (trained_run.checkpoint, file)
+        )
+        assert set(found) == set(expected)
+        assert {name: value for name, value in found.items() if 'time' not in name} == (
+            pytest.approx(expected, abs=0.3, nan_ok=True)
+        )
+
+
+def test_a_file_of_other_classes_is_not_scored(
+    segmentor: Path, config: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    model = onnx.load(segmentor)
+    (entry,) = (entry for entry in model.metadata_props if entry.key == 'vit5_dense')
+    facts = json.loads(entry.value)
+    entry.value = json.dumps({**facts, 'classes': facts['classes'][::-1]})
+    onnx.save(model, tmp_path / 'other.onnx')
+    assert exit_code('test', config, tmp_path / 'other.onnx') == 2
+    assert 'export the model with this config' in capsys.readouterr().err
+    assert exit_code('test', config, segmentor, '--tta') == 2
+    assert 'leave out --tta' in capsys.readouterr().err
 
 
 def test_a_wrong_file_is_not_called_done(

@@ -45,6 +45,8 @@ def start(out: Path, *options: str) -> subprocess.Popen:
         env=ENV,
         stderr=subprocess.PIPE,
         text=True,
+        # What a shell starts in the background ignores Ctrl-C, and so would its children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     deadline = time.monotonic() + 60
     while len(list(out.parent.glob('*.partial/images/train/*'))) < 5:

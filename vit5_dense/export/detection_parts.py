@@ -1,5 +1,6 @@
 """Parts of a graph that torch exports, and how they are joined."""
 
+import logging
 import warnings
 from collections.abc import Sequence
 
@@ -18,6 +19,7 @@ def trace(module: nn.Module, example: Tensor, free: Sequence[int], opset: int) -
         free: Its axes of any length.
         opset: Version of the standard operators.
     """
+    logging.getLogger('onnxscript').setLevel(logging.ERROR)  # it tells what it does not fold
     shape = dict.fromkeys(free, torch.export.Dim.DYNAMIC)
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter('ignore')  # the exporter's own deprecated calls
