@@ -1,6 +1,7 @@
 # ADE20K at 512 x 512, with the augmentation of mmsegmentation's recipes.
 data_help = (
-    'Download http://data.csail.mit.edu/places/ADEchallenge/ADEChallengeData2016.zip and unpack it '
+    'Get it with: python tools/prepare_ade20k.py, or unpack '
+    'http://data.csail.mit.edu/places/ADEchallenge/ADEChallengeData2016.zip '
     'to data/ade, or point at it: --cfg-options train_dataloader.dataset.data_root=DIR '
     'val_dataloader.dataset.data_root=DIR test_dataloader.dataset.data_root=DIR'
 )
