@@ -61,5 +61,15 @@ def test_objects_are_matched_one_to_one(change: object, matched: int) -> None:
     assert found['right'] == (matched == 3 and found['found'] == 3)
 
 
+def test_in_half_precision_doubtful_objects_may_come_and_go() -> None:
+    """But none that would be drawn."""
+    doubtful, certain = (50, 50, 60, 60, 0, 0.2), (50, 50, 60, 60, 0, 0.4)
+    for more in (doubtful, certain):
+        for found, expected in (([*ROWS, more], ROWS), (ROWS, [*ROWS, more])):
+            compared = compare_objects(objects(*found), objects(*expected), 'fp16')
+            assert compared['right'] == (more is doubtful)
+            assert not compare_objects(objects(*found), objects(*expected), 'fp32')['right']
+
+
 def test_no_objects_are_right() -> None:
     assert compare_objects(objects(), objects(), 'fp32')['right']

@@ -61,7 +61,7 @@ class ViT5LoRA(ViT5):
     def __init__(
         self,
         r: int = 8,
-        alpha: float = 16,
+        alpha: int = 16,
         dropout: float = 0.0,
         target_modules: Sequence[str] = ('qkv', 'proj', 'fc1', 'fc2'),
         **options: Any,
