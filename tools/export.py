@@ -105,6 +105,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     with console.status('checking'):
         rows = compare(out, predictor, resized(picture, [args.size] if args.size else SIZES))
     show(rows, console)
+    if detects and not any(row['objects'] for row in rows):
+        console.print(
+            'note: nothing was found, so no boxes were compared: name a picture with --picture'
+        )
     if not all(row['right'] for row in rows):
         console.print(f'error: {out} does not compute what the model does; it is not to be used')
         return 1

@@ -71,5 +71,17 @@ def test_in_half_precision_doubtful_objects_may_come_and_go() -> None:
             assert not compare_objects(objects(*found), objects(*expected), 'fp32')['right']
 
 
+@pytest.mark.parametrize(('pixels', 'right'), [(100, True), (96, True), (90, False), (0, False)])
+def test_masks_are_compared(pixels: int, right: bool) -> None:
+    expected, found = objects(ROWS[0]), objects(ROWS[0])
+    expected.masks = np.ones((1, 10, 10), bool)
+    found.masks = (np.arange(100) < pixels).reshape(1, 10, 10)
+    compared = compare_objects(found, expected, 'fp32')
+    assert compared['masks'] == pixels / 100
+    assert compared['right'] == right
+    found.masks = None
+    assert not compare_objects(found, expected, 'fp32')['right']
+
+
 def test_no_objects_are_right() -> None:
     assert compare_objects(objects(), objects(), 'fp32')['right']
