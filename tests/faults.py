@@ -170,7 +170,7 @@ def large_picture() -> tuple[Figures, bool]:
     return figures, large - small < 2000
 
 
-def tests(out: Path) -> tuple[Figures, bool]:
+def run_tests(out: Path) -> tuple[Figures, bool]:
     """Numbers of tests of each file that passed, and whether all did."""
     file = out / 'tests.xml'
     command = [
@@ -209,7 +209,7 @@ def main() -> int:
     with ThreadPoolExecutor() as pool:  # each keeps one core busy
         apart = pool.submit(killed_runs, args.kills, args.seed), pool.submit(large_picture)
         results = [future.result() for future in apart]
-    for more, good in (*results, tests(args.out)):
+    for more, good in (*results, run_tests(args.out)):
         figures |= more
         right &= good
     figures['minutes'] = round((time.monotonic() - begin) / 60, 1)

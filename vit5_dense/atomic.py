@@ -29,7 +29,8 @@ def write_atomically(path: Path, content: bytes) -> None:
         unfinished.unlink(missing_ok=True)
         raise UserError(
             f'{path} ({len(content) / 2**20:.0f} MB) cannot be written: {error.strerror}. '
-            'Earlier checkpoints are as they were; make room and go on with --resume'
+            'What was there before is as it was. Make room and run again; a training goes on with '
+            '--resume'
         ) from error
     folder = os.open(path.parent, os.O_RDONLY)
     try:

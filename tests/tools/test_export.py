@@ -11,6 +11,7 @@ from tiny_run import Run, call, exit_code, load_tool, trained
 pytest.importorskip('mmseg')
 pytest.importorskip('onnxscript')
 
+from vit5_dense.errors import UserError
 from vit5_dense.export import whole
 from vit5_dense.instances import Instances
 from vit5_dense.onnx_model import OnnxModel
@@ -187,6 +188,16 @@ def test_mistakes_end_in_one_line(
     error = capsys.readouterr().err.splitlines()
     assert len(error) == 1
     assert message in error[0]
+
+
+def test_a_file_that_would_be_too_large_is_not_written(
+    segmentor: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = onnx.load(segmentor)
+    monkeypatch.setattr(whole, 'LIMIT', 10_000)
+    with pytest.raises(UserError, match=r'large\.onnx would have 0\.0 GB, an ONNX file holds 2'):
+        whole.save(model, tmp_path / 'large.onnx')
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize('size', ['512', '0x5', 'axb', '5x5x5'])

@@ -19,7 +19,7 @@ from .segmentation import export_segmentor
 from .wrap import decide, enter, resample, scale_back, sides
 
 IR_VERSION = 10  # of the format; onnxruntime reads it since 1.18
-LIMIT = 2**31 - 2**20  # bytes of a protobuf, less some room
+LIMIT = 2**31 - 2**24  # bytes of a protobuf, less room for the graph
 
 
 def begin(size: tuple[int, int] | None, opset: int) -> tuple[ir.Graph, ir.Value]:
@@ -94,7 +94,12 @@ def save(model: onnx.ModelProto, path: Path) -> None:
     Raises:
         UserError: If it cannot be written, or is larger than the format allows.
     """
-    if model.ByteSize() > LIMIT:
-        raise UserError(f'{path}: more than 2 GB do not fit into one ONNX file: use --fp16')
+    # Counted, since protobuf fails on what is too large.
+    weights = sum(len(tensor.raw_data) for tensor in model.graph.initializer)
+    if weights > LIMIT:
+        raise UserError(
+            f'{path} would have {weights / 2**30:.1f} GB, an ONNX file holds 2: use --fp16 or a '
+            'smaller model'
+        )
     onnx.checker.check_model(model)
     write_atomically(path, model.SerializeToString())

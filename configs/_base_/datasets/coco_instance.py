@@ -1,8 +1,9 @@
 # COCO instances, without augmentation: the files, loaders and the evaluation.
 data_help = (
     'Get it with: python tools/prepare_coco.py, or download train2017.zip, val2017.zip and '
-    'annotations_trainval2017.zip from https://cocodataset.org/#download and unpack them to data/coco, or point at them: '
-    '--cfg-options train_dataloader.dataset.data_root=DIR val_dataloader.dataset.data_root=DIR '
+    'annotations_trainval2017.zip from https://cocodataset.org/#download and unpack them '
+    'to data/coco, or point at them: --cfg-options train_dataloader.dataset.data_root=DIR '
+    'val_dataloader.dataset.data_root=DIR '
     'test_dataloader.dataset.data_root=DIR'
 )
 data_root = 'data/coco'
