@@ -34,6 +34,19 @@ class SignalAt(Hook):
         self._send('val', runner.iter)
 
 
+@HOOKS.register_module(force=True)
+class FailAt(SignalAt):
+    """Fails at that moment, as a loader does whose workers got the signal as well."""
+
+    def _send(self, moment: str, iteration: int) -> None:
+        super()._send(moment, iteration)
+        if (moment, iteration) == (self.moment, self.iteration):
+            raise ConnectionResetError(104, 'Connection reset by peer')
+
+    def after_train_iter(self, runner: Any, *args: Any, **kwargs: Any) -> None:
+        self._send('stepped', runner.iter)
+
+
 @pytest.fixture(scope='module')
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return scenes(tmp_path_factory)
@@ -123,6 +136,33 @@ def test_the_same_signal_twice_at_once_counts_once(tmp_path: Path, data: Path) -
     work_dir = tmp_path / 'work'
     assert exit_code('train', config(tmp_path, data, hook), '--work-dir', work_dir) == 130
     assert saved(work_dir)[0] == ['iter_3.pth']
+
+
+@pytest.mark.parametrize(('moment', 'iteration', 'done'), [('train', 2, 2), ('val', 4, 4)])
+def test_a_loader_that_fails_by_the_signal_loses_nothing(
+    tmp_path: Path, data: Path, moment: str, iteration: int, done: int
+) -> None:
+    """The error of its workers comes in the type of whatever they were doing."""
+    signals = (int(signal.SIGTERM),)
+    hook = f"'FailAt', moment='{moment}', iteration={iteration}, signals={signals}"
+    work_dir = tmp_path / 'work'
+    assert exit_code('train', config(tmp_path, data, hook), '--work-dir', work_dir) == 130
+    assert saved(work_dir)[0] == [f'iter_{done}.pth']
+
+
+@pytest.mark.parametrize(
+    ('moment', 'signals'),
+    [('stepped', (int(signal.SIGTERM),)), ('train', ())],
+    ids=['within an iteration', 'without a signal'],
+)
+def test_an_error_of_its_own_is_no_interruption(
+    tmp_path: Path, data: Path, moment: str, signals: tuple[int, ...]
+) -> None:
+    hook = f"'FailAt', moment='{moment}', iteration=2, signals={signals}"
+    work_dir = tmp_path / 'work'
+    with pytest.raises(ConnectionResetError):
+        call('train', config(tmp_path, data, hook), '--work-dir', work_dir)
+    assert list(work_dir.glob('*.pth')) == []
 
 
 @pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM], ids=['terminal', 'scheduler'])

@@ -33,6 +33,7 @@ class ViT5InterruptHook(Hook):
 
     def __init__(self) -> None:
         self.interrupted = False
+        self.within_iteration = False
         self._since = 0.0
 
     def before_train(self, runner: Runner) -> None:
@@ -46,6 +47,7 @@ class ViT5InterruptHook(Hook):
         of it. torch raises on that in the middle of an iteration; without it the loader still
         notices dead workers, within seconds, when it waits for them.
         """
+        self.within_iteration = True
         if signal.getsignal(signal.SIGCHLD) is not ignore:
             self._previous[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, ignore)
 
@@ -56,6 +58,7 @@ class ViT5InterruptHook(Hook):
 
     def after_train_iter(self, runner: Runner, *args: object, **kwargs: object) -> None:
         """Save and stop if interrupted; the iteration just done is not counted yet."""
+        self.within_iteration = False
         if self._all_agree():
             self.save_and_stop(runner, runner.iter + 1)
 
@@ -101,13 +104,20 @@ class ViT5InterruptHook(Hook):
 def train_until_interrupted(runner: Runner) -> None:
     """``runner.train()``, also where a signal to the whole process group ends the loading workers.
 
-    A process that waits for a batch then gets torch's error about its workers; weights, optimiser
-    and schedule agree at that moment, so the run is saved as after an iteration.
+    A process that waits for a batch then gets an error, whose type depends on what the worker was
+    doing: torch's about its workers, a connection reset, an end of file. Weights, optimiser and
+    schedule agree between iterations, so the run is saved as after an iteration. An error of
+    another cause is in the log, and comes again when the run goes on.
     """
     try:
         runner.train()
-    except RuntimeError as error:
-        for hook in runner.hooks if 'DataLoader worker' in str(error) else ():
-            if isinstance(hook, ViT5InterruptHook) and hook.interrupted:
+    except Exception as error:
+        for hook in runner.hooks:
+            if (
+                isinstance(hook, ViT5InterruptHook)
+                and hook.interrupted
+                and not hook.within_iteration
+            ):
+                runner.logger.info('interrupted while waiting: %s: %s', type(error).__name__, error)
                 hook.save_and_stop(runner, runner.iter)
         raise
