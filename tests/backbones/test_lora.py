@@ -104,6 +104,18 @@ def test_the_patch_embedding_and_frozen_blocks_have_no_adapters() -> None:
     assert adapted == {'blocks.2.attn.qkv', 'blocks.2.attn.proj'}
 
 
+def test_recomputing_draws_the_same_dropout(plain: tuple[ViT5, Path]) -> None:
+    x, found = picture(64, 96), []
+    for with_cp in (False, 'gelu', True):
+        torch.manual_seed(1)
+        model = build(plain[1], dropout=0.5, with_cp=with_cp).train()
+        disturb(model)
+        sum(level.square().sum() for level in model(x)).backward()
+        found.append([p.grad for p in model.parameters() if p.requires_grad])
+    for other in found[1:]:
+        torch.testing.assert_close(other, found[0])
+
+
 def test_it_is_registered_and_a_misspelt_option_raises() -> None:
     assert MODELS.get('ViT5LoRA') is ViT5LoRA
     with pytest.raises(TypeError, match='rr'):

@@ -101,3 +101,10 @@ def test_drop_path_is_off_in_eval(randomised: Fill) -> None:
     torch.testing.assert_close(
         run(block, x), expected_block(block, x).float(), atol=1e-5, rtol=1e-5
     )
+
+
+def test_without_gradients_the_order_in_memory_does_not_matter(randomised: Fill) -> None:
+    block, x = randomised(Block(32, 2)), torch.randn(20, 2, 32).transpose(0, 1)
+    wanted = run(block, x)
+    with torch.no_grad():
+        torch.testing.assert_close(run(block, x), wanted)

@@ -37,11 +37,12 @@ class Mlp(nn.Module):
         if self.recompute_gelu and torch.is_grad_enabled():
             # It stops where the input of fc2 is there: no product is computed twice.
             tail = lambda x: self.fc2(F.gelu(x))  # noqa: E731
-            return checkpoint(tail, self.fc1(x), use_reentrant=False, preserve_rng_state=False)
+            drops = any(isinstance(part, nn.Dropout) and part.p for part in self.fc2.modules())
+            return checkpoint(tail, self.fc1(x), use_reentrant=False, preserve_rng_state=drops)
         if not is_eager() or torch.is_grad_enabled() or x.is_cuda:
             return self.fc2(F.gelu(self.fc1(x)))
         # A CPU pays for large buffers with a page fault every 4 KB: take the tokens in portions.
-        out = torch.empty_like(x)
+        out = torch.empty_like(x, memory_format=torch.contiguous_format)
         portions = (tokens.flatten(0, -2).split(ROWS) for tokens in (x, out))
         for source, target in zip(*portions, strict=True):
             target.copy_(self.fc2(F.gelu(self.fc1(source))))

@@ -12,3 +12,12 @@ def is_eager() -> bool:
     eager code wants as few passes over memory as possible.
     """
     return not (_is_compiling() or torch.jit.is_tracing())
+
+
+def is_exported() -> bool:
+    """Whether operators are written down for other programs, or counted.
+
+    ``torch.compiler.is_exporting`` (since torch 2.7) is true in all compiled code, its flag is not.
+    """
+    exporting = getattr(torch.compiler, '_is_exporting_flag', True)
+    return torch.jit.is_tracing() or (_is_compiling() and exporting)

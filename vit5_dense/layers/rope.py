@@ -85,6 +85,8 @@ def token_rotation(
 def rotate(x: Tensor, rotation: Tensor) -> Tensor:
     """Turn the channel pairs (0, 1), (2, 3), ... of every token.
 
+    Without gradients the result takes the memory of ``x``.
+
     Args:
         x: Queries or keys, (..., D), fp32.
         rotation: Cosine and sine of each pair, fp32; broadcasts to (..., D / 2, 2).
