@@ -1,10 +1,14 @@
+from typing import Any
+
 import pytest
 import torch
+import torch.nn.functional as F
 
 from tiny_run import DEMO, call
 from vit5_dense import ViT5
 from vit5_dense.cost.floor import Floor
 from vit5_dense.cost.operations import attention_macs, backbone_macs, count
+from vit5_dense.layers.linear import linear
 
 
 def test_attention_by_hand() -> None:
@@ -33,10 +37,11 @@ def test_a_known_size_by_hand() -> None:
     }
 
 
+@pytest.mark.parametrize('product', [F.linear, linear])
 @pytest.mark.parametrize('window', [None, 2])
-def test_the_floor_has_the_products_of_the_model(window: int | None) -> None:
+def test_the_floor_has_the_products_of_the_model(window: int | None, product: Any) -> None:
     model = ViT5('ti', window_size=window, global_attn_indexes=(5,) if window else ()).eval()
-    floor = count(Floor(model), torch.zeros(1, 3, 64, 96)).total()
+    floor = count(Floor(model, product), torch.zeros(1, 3, 64, 96)).total()
     assert floor == sum(backbone_macs(model, 64, 96).values())
 
 

@@ -1,6 +1,7 @@
 """The least that a ViT-5 can cost: its matrix products and attention calls, nothing else."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -18,10 +19,12 @@ class Floor(nn.Module):
 
     Args:
         model: Its sizes are taken and which blocks have windows; its weights are not.
+        product: What multiplies: ``F.linear``, or ``linear`` of our layers.
     """
 
-    def __init__(self, model: ViT5) -> None:
+    def __init__(self, model: ViT5, product: Callable[..., Tensor] = F.linear) -> None:
         super().__init__()
+        self.product = product
         width = model.embed_dims
         self.num_heads = width // model.head_dim
         self.num_specials = 1 + model.num_registers
@@ -37,13 +40,14 @@ class Floor(nn.Module):
         """Tokens (B, N, C) of pictures (B, 3, H, W) whose sides are whole patches."""
         patches = x.unflatten(2, (-1, self.patch_size)).flatten(3)  # (B, 3, h, p*W)
         patches = patches.reshape(len(x), -1, self.weights[0].shape[1])  # (B, h*w, 3*p*p)
-        x = F.pad(F.linear(patches, self.weights[0]), (0, 0, 0, self.num_specials))  # (B, N, C)
+        x = F.pad(self.product(patches, self.weights[0]), (0, 0, 0, self.num_specials))  # (B, N, C)
         layers = zip(*[iter(self.weights[1:])] * 4, strict=True)
         for (qkv, proj, up, down), window in zip(layers, self.windows, strict=True):
             # Taken as it lies in memory: which value is whose does not matter here.
-            q, k, v = F.linear(x, qkv).view(3, len(x), self.num_heads, x.shape[1], -1)
+            q, k, v = self.product(x, qkv).view(3, len(x), self.num_heads, x.shape[1], -1)
             mixed = self.attend(q, k, v, window)
-            x = F.linear(F.linear(F.linear(mixed.reshape(x.shape), proj), up), down)
+            x = self.product(mixed.reshape(x.shape), proj)
+            x = self.product(self.product(x, up), down)
         return x
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, window: int | None) -> Tensor:

@@ -9,8 +9,11 @@ from .measure import Call
 # What a name of torch's operators is counted as; all others are passes over memory.
 KINDS = {
     'attention': ('aten::_scaled_dot_product', 'aten::_flash', 'aten::_efficient'),
-    'matrix products': ('aten::mm', 'aten::addmm', 'aten::bmm', 'aten::_addmm'),
-    'convolution': ('aten::mkldnn_convolution', 'aten::cudnn', 'aten::convolution'),
+    # Together: our products are convolutions on some processors.
+    'products and convolutions': (
+        *('aten::mm', 'aten::addmm', 'aten::bmm', 'aten::_addmm'),
+        *('aten::mkldnn_convolution', 'aten::cudnn', 'aten::convolution', 'aten::_slow_conv2d'),
+    ),
     'GELU': ('aten::gelu',),
     'copies': ('aten::copy_', 'aten::cat', 'aten::clone', 'aten::stack', 'aten::fill_'),
     'sums and products': ('aten::mul', 'aten::add', 'aten::neg', 'aten::sub', 'aten::div'),

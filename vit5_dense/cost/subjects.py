@@ -10,11 +10,13 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..backbones import ViT5
 from ..backbones.sizes import ARCHS, LONG_NAMES, quarters
 from ..errors import UserError
+from ..layers.linear import linear
 from ..necks import SimplePyramid
 from .floor import Floor
 
@@ -37,8 +39,8 @@ OURS: dict[str, dict[str, Any]] = {
     'ours recomputed': {'with_cp': True},
     'ours gelu recomputed': {'with_cp': 'gelu'},
 }
-# The floor of which of ours.
-FLOORS = {'floor': 'ours', 'floor windowed': 'ours windowed'}
+# The floor of which of ours; products are torch's own unless said.
+FLOORS = {'floor': 'ours', 'floor windowed': 'ours windowed', 'floor own products': 'ours'}
 
 
 @contextlib.contextmanager
@@ -153,7 +155,7 @@ def make_subject(name: str, arch: str, side: int, reference: Path | None) -> nn.
             raise UserError(
                 f'{name!r} counts no padding: --size {side} must be a multiple of {step}'
             )
-        return Floor(model)
+        return Floor(model, linear if 'own products' in name else F.linear)
     if name == 'reference' and reference:
         return Reference(reference, arch, side)
     if name.startswith('timm:'):
