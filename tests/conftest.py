@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from tiny import TINY
 from tiny_run import forget_runs
 from vit5_dense import ViT5
+from vit5_dense.layers import attention
 
 SHARED = Path(__file__).resolve().parents[1] / '..' / 'shared'
 
@@ -64,7 +65,8 @@ def randomised() -> Callable[[nn.Module], nn.Module]:
 
 @pytest.fixture
 def sdpa_calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """Arguments of every call of scaled_dot_product_attention from here on."""
+    """Arguments of every call of scaled_dot_product_attention from here on, on any processor."""
+    monkeypatch.setattr(attention, 'SLOW_ATTENTION', False)
     calls: list[dict[str, Any]] = []
     real = F.scaled_dot_product_attention
 

@@ -12,7 +12,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import oracle
 from tiny import FLOAT16
 from vit5_dense.layers import TokenLayout
-from vit5_dense.layers.attention import Attention, attention_weights, visible_tokens
+from vit5_dense.layers import attention as code
+from vit5_dense.layers.attention import (
+    Attention,
+    attend,
+    attend_in_portions,
+    attention_weights,
+    visible_tokens,
+)
 from vit5_dense.layers.rope import token_rotation
 
 GRIDS = [(5, 9), (14, 14), (20, 31)]
@@ -269,3 +276,68 @@ def test_a_row_of_weights_makes_no_tensor_of_all_pairs(randomised: Fill) -> None
     with LargestPair() as largest:
         attention_weights(q, k, visible_tokens(layout, 7, 300), 300)
     assert 0 < largest.found < 620
+
+
+@pytest.mark.parametrize(
+    ('batch', 'queries', 'keys'),
+    [(2, 600, 600), (1, 5, 3000), (3, 1, 1), (0, 9, 9), (16, 261, 300)],
+)
+@pytest.mark.parametrize('dtype', [torch.float64, torch.bfloat16], ids=str)
+def test_attention_in_portions_is_attention(
+    batch: int, queries: int, keys: int, dtype: torch.dtype
+) -> None:
+    """One softmax over all keys, whatever the portions; values may lie in any order."""
+    torch.manual_seed(0)
+    q = torch.randn(batch, queries, 6, 16, dtype=dtype).transpose(1, 2)
+    k, v = torch.randn(2, batch, keys, 6, 16, dtype=dtype).transpose(2, 3)
+    scores = q.double() @ k.double().transpose(2, 3) / 4
+    wanted = (scores.softmax(3) @ v.double()).to(dtype)
+    with torch.no_grad():
+        found = attend_in_portions(q, k, v)
+    tolerance = 1e-12 if dtype == torch.float64 else 2e-2
+    torch.testing.assert_close(found, wanted, atol=tolerance, rtol=tolerance)
+
+
+def test_where_attention_is_in_portions(
+    monkeypatch: pytest.MonkeyPatch, sdpa_calls: list[dict[str, Any]]
+) -> None:
+    half, full = torch.randn(3, 1, 2, 9, 16).bfloat16(), torch.randn(3, 1, 2, 9, 16)
+
+    def is_torchs(values: Tensor) -> bool:
+        sdpa_calls.clear()
+        attend(*values)
+        return bool(sdpa_calls)
+
+    monkeypatch.setattr(code, 'SLOW_ATTENTION', True)
+    assert is_torchs(half)  # gradients
+    with torch.no_grad():
+        assert not is_torchs(half)
+        assert is_torchs(full)
+        monkeypatch.setattr(code, 'SLOW_ATTENTION', False)
+        assert is_torchs(half)
+
+
+@pytest.mark.skipif(not hasattr(torch.compiler, '_is_exporting_flag'), reason='torch >= 2.7')
+def test_compiled_and_exported_attention(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One operator of our own for a compiler, torch's operator in a file."""
+    monkeypatch.setattr(code, 'SLOW_ATTENTION', True)
+    names: list[str] = []
+
+    def backend(graph: torch.fx.GraphModule, _: Any) -> Any:
+        names.extend(str(n.target) for n in graph.graph.nodes if n.op == 'call_function')
+        return graph.forward
+
+    class Attend(nn.Module):
+        def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            return attend(q, k, v)
+
+    values = tuple(torch.randn(3, 1, 2, 9, 16).bfloat16())
+    torch._dynamo.reset()
+    with torch.no_grad():
+        found = torch.compile(Attend(), backend=backend, fullgraph=True)(*values)
+        torch.testing.assert_close(found, attend(*values), atol=0, rtol=0)
+        assert names == ['vit5_dense.attend_in_portions.default']
+        for strict in (True, False):
+            exported = torch.export.export(Attend(), values, strict=strict)
+            nodes = [str(n.target) for n in exported.graph.nodes if n.op == 'call_function']
+            assert nodes == ['aten.scaled_dot_product_attention.default']

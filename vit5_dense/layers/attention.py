@@ -5,10 +5,60 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .linear import Linear
+from .modes import is_eager, is_exported
 from .norm import RMSNorm, rms_norm
+from .processor import AMD, AVX512_BF16
 from .rope import rotate
 from .tokens import TokenLayout
 from .window import merge_windows, num_windows, split_windows, window_padding_mask
+
+# Without AMX torch's attention kernel multiplies bf16 no faster than fp32; products are faster.
+SLOW_ATTENTION = AMD and AVX512_BF16
+QUERIES, WEIGHTS = 256, 2**22  # in a portion: both stay in the processor's cache
+
+
+def attend_in_portions(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """``F.scaled_dot_product_attention`` without gradients by products and a softmax.
+
+    Scores are rounded to the type of the values, as in the reference under autocast.
+
+    Args:
+        q: Queries, (B, heads, N, D).
+        k: Keys, (B, heads, M, D).
+        v: Values, (B, heads, M, D).
+
+    Returns:
+        Attended values, (B, heads, N, D).
+    """
+    queries = (q * q.shape[3] ** -0.5).flatten(0, 1)  # (B*heads, N, D)
+    keys, values = k.flatten(0, 1).transpose(1, 2), v.flatten(0, 1)
+    out = torch.empty_like(queries)
+    heads = max(1, WEIGHTS // (QUERIES * k.shape[2]))
+    for portions in zip(*(x.split(heads) for x in (queries, keys, values, out)), strict=True):
+        some, these_keys, these_values, target = portions
+        for rows, place in zip(some.split(QUERIES, 1), target.split(QUERIES, 1), strict=True):
+            place.copy_((rows @ these_keys).softmax(2) @ these_values)
+    return out.view(q.shape)
+
+
+if hasattr(torch.library, 'custom_op'):  # since torch 2.4
+
+    @torch.library.custom_op('vit5_dense::attend_in_portions', mutates_args=())
+    def opaque_attend_in_portions(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """``attend_in_portions`` as one operator of a compiled graph for any size."""
+        return attend_in_portions(q, k, v)
+
+    @opaque_attend_in_portions.register_fake
+    def _(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return q.new_empty(q.shape)
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """``F.scaled_dot_product_attention``, or what is faster on the processor."""
+    half = q.device.type == 'cpu' and q.dtype == torch.bfloat16
+    if not (SLOW_ATTENTION and half) or torch.is_grad_enabled() or is_exported():
+        return F.scaled_dot_product_attention(q, k, v)
+    return attend_in_portions(q, k, v) if is_eager() else opaque_attend_in_portions(q, k, v)
 
 
 def window_attention(q: Tensor, k: Tensor, v: Tensor, layout: TokenLayout, size: int) -> Tensor:
@@ -40,13 +90,13 @@ def window_attention(q: Tensor, k: Tensor, v: Tensor, layout: TokenLayout, size:
     if mask is not None:
         mask = F.pad(mask, (0, 1 + layout.num_registers), value=True)  # (W, s*s+1+R)
         mask = mask.repeat(q.shape[0], 1)[:, None, None]  # (B*W, 1, 1, s*s+1+R)
-    patches = F.scaled_dot_product_attention(
-        split_windows(layout.patches(q, 2), layout.grid, size),
-        windows_and_specials(k),
-        windows_and_specials(v),
-        attn_mask=mask,
-    )
-    specials = F.scaled_dot_product_attention(layout.specials(q, 2), k, v)
+    queries = split_windows(layout.patches(q, 2), layout.grid, size)
+    keys, values = windows_and_specials(k), windows_and_specials(v)
+    if mask is None:
+        patches = attend(queries, keys, values)
+    else:
+        patches = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
+    specials = attend(layout.specials(q, 2), k, v)
     return layout.join(merge_windows(patches, layout.grid, size), specials, 2)
 
 
@@ -144,7 +194,7 @@ class Attention(nn.Module):
         """
         q, k, v = self.queries_keys_values(x, rotation)
         if self.window_size is None:
-            x = F.scaled_dot_product_attention(q, k, v)
+            x = attend(q, k, v)
         else:
             x = window_attention(q, k, v, layout, self.window_size)
         return self.proj(x.transpose(1, 2).flatten(2))  # (B, N, C)

@@ -1,32 +1,21 @@
 """Matrix products by the kernels that suit the processor."""
 
-import platform
-from pathlib import Path
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .modes import is_eager, is_exported
+from .processor import AMD, CAPABILITY
 
-CAPABILITY = torch.backends.cpu.get_cpu_capability()
 # Without AVX-512 an x86 processor multiplies bf16 and fp16 seven times slower than fp32.
 SLOW_HALF = CAPABILITY == 'AVX2'
 HALF = (torch.bfloat16, torch.float16)
 MIN_VALUES = 2**14  # of the input; a convolution of fewer costs more than the product
 
 
-def is_amd() -> bool:
-    """Whether AMD made the processor."""
-    about = Path('/proc/cpuinfo')
-    return 'AuthenticAMD' in (about.read_text() if about.is_file() else platform.processor())
-
-
 # MKL, which computes products in fp32, takes AMD processors for slower ones than they are: with
 # AVX-512 it uses half of their width. oneDNN, which computes convolutions, does not.
-SLOW_PRODUCTS = (
-    torch.backends.mkl.is_available() and torch.backends.mkldnn.is_available() and is_amd()
-)
+SLOW_PRODUCTS = AMD and torch.backends.mkl.is_available() and torch.backends.mkldnn.is_available()
 
 
 def autocast_dtype() -> torch.dtype | None:
