@@ -4,7 +4,7 @@ import pytest
 from mmengine.config import Config
 
 from tiny_run import REPO
-from vit5_dense.accumulation import accumulate
+from vit5_dense.accumulation import accumulate, check_intervals
 from vit5_dense.config import load_config
 from vit5_dense.errors import UserError
 
@@ -74,3 +74,42 @@ def test_epochs_are_left_alone() -> None:
 def test_what_cannot_be_kept_is_refused(count: int, changes: dict[str, Any], part: str) -> None:
     with pytest.raises(UserError, match=part):
         accumulate(config(**changes), count)
+
+
+@pytest.mark.parametrize(
+    ('count', 'loop', 'hook', 'part'),
+    [
+        (
+            3,
+            {'val_interval': 9},
+            {'interval': 10},
+            r'checkpoint\.interval 10 .* Set it to 12, .*-ate 3',
+        ),
+        (3, {'val_interval': 10}, {'interval': 9}, r'val_interval 10 is no multiple'),
+        (3, {}, {'interval': 9}, r'val_interval 1000 is no multiple'),
+        (3, {'val_interval': 9}, {'interval': 9, 'save_begin': 4}, 'save_begin 4 is no multiple'),
+        (3, {'val_interval': 9}, {'interval': 9}, ''),
+        (3, {'val_interval': 9}, {'interval': -1}, ''),
+        (1, {'val_interval': 9}, {'interval': 10}, ''),
+        (3, {'max_iters': None, 'max_epochs': 2}, {'interval': 1, 'by_epoch': True}, ''),
+    ],
+)
+def test_nothing_is_saved_or_validated_between_two_steps(
+    count: int, loop: dict[str, Any], hook: dict[str, Any], part: str
+) -> None:
+    cfg = config(
+        optim_wrapper={'accumulative_counts': count},
+        train_cfg={'max_iters': 100, **loop},
+        default_hooks={'checkpoint': {'by_epoch': False, **hook}},
+        val_dataloader={'batch_size': 1},
+    )
+    if not part:
+        check_intervals(cfg)
+        return
+    with pytest.raises(UserError, match=part.replace('-ate', '--accumulate')):
+        check_intervals(cfg)
+
+
+def test_without_validation_its_interval_is_of_no_concern() -> None:
+    hooks = {'checkpoint': {'by_epoch': False, 'interval': 9}}
+    check_intervals(config(optim_wrapper={'accumulative_counts': 3}, default_hooks=hooks))

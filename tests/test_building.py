@@ -5,14 +5,18 @@ from typing import Any
 import pytest
 import torch
 from mmengine.config import Config
+from mmengine.dataset import DefaultSampler, InfiniteSampler
+from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop, Runner
 
 from vit5_dense import building as module
 from vit5_dense.building import (
     build_runner,
     check_classes,
     check_data,
+    check_end,
     check_sizes,
     check_strides,
+    runner_class,
 )
 from vit5_dense.config import load_config
 from vit5_dense.errors import UserError
@@ -141,3 +145,31 @@ def test_crops_of_another_size_than_the_batches_are_named(
     with pytest.raises(UserError) as info:
         check_sizes(cfg)
     assert all(part in str(info.value) for part in named)
+
+
+@pytest.mark.parametrize('loop', [EpochBasedTrainLoop, IterBasedTrainLoop])
+@pytest.mark.parametrize('sampler', [InfiniteSampler, DefaultSampler])
+def test_an_epoch_without_end_is_refused(loop: type, sampler: type) -> None:
+    loader = SimpleNamespace(sampler=sampler(range(3)))
+    runner: Any = SimpleNamespace(train_dataloader=loader, train_loop=loop.__new__(loop))
+    if (loop, sampler) == (EpochBasedTrainLoop, InfiniteSampler):
+        with pytest.raises(UserError, match=r'never ends.*DefaultSampler.*IterBasedTrainLoop'):
+            check_end(runner)
+    else:
+        check_end(runner)
+
+
+def test_only_a_training_elsewhere_leaves_a_copy_of_the_config(tmp_path: Path) -> None:
+    (tmp_path / 'here').mkdir()
+    path = tmp_path / 'here' / 'mine.py'
+    path.write_text('model = dict()\n')
+    copies = {}
+    for folder in ('here', '.', 'link', 'new'):
+        if folder == 'link':
+            (tmp_path / 'link').mkdir()
+            (tmp_path / 'link' / 'mine.py').symlink_to(path)
+        cfg = load_config(str(path))
+        cfg.work_dir = str(tmp_path / folder)
+        copies[folder] = [runner_class(cfg, train) is Runner for train in (True, False)]
+    written, left = [True, False], [False, False]
+    assert copies == {'here': left, '.': written, 'link': left, 'new': written}

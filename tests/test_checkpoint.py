@@ -11,7 +11,7 @@ from torch.testing import assert_close
 
 from tiny import TINY, Make
 from vit5_dense import ViT5
-from vit5_dense.checkpoint import CheckpointError, convert, load_pretrained
+from vit5_dense.checkpoint import CheckpointError, compare, convert, load_pretrained
 from vit5_dense.checkpoint_io import read_file
 
 State = dict[str, Tensor]
@@ -220,3 +220,15 @@ def test_official_keys_and_shapes_fit_every_published_size(shared: Path) -> None
         assert set(fitting) == set(model.state_dict())
         checked += 1
     assert checked == len(published)
+
+
+@pytest.mark.parametrize('only', ['base_layer.weight', 'lora_A.default.weight', 'lora_scale'])
+def test_files_with_and_without_lora_are_told_apart(only: str) -> None:
+    plain = {'backbone.blocks.0.attn.qkv.weight': torch.ones(2)}
+    layer = '' if only == 'lora_scale' else 'blocks.0.attn.qkv.'
+    lora = {f'backbone.{layer}{only}': torch.ones(2)}
+    assert 'backbone.type=ViT5LoRA, or merge' in str(compare(lora, plain, ''))
+    assert str(compare(plain, lora, '')).endswith('backbone.type=ViT5')
+    for state in (plain, lora):
+        assert 'LoRA' not in str(compare(state, state, ''))
+    assert 'LoRA' not in str(compare({}, plain, ''))

@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from tiny import Make
 from vit5_dense import ViT5
 from vit5_dense.checkpoint import CheckpointError, load_pretrained, load_trained
-from vit5_dense.checkpoint_io import last_good_checkpoint
+from vit5_dense.checkpoint_io import download, last_good_checkpoint, resolve_checkpoint
 
 
 def refusal(model: ViT5, checkpoint: object) -> str:
@@ -188,3 +188,49 @@ def test_the_last_good_checkpoint_is_found_whatever_a_kill_left(
 def test_an_empty_work_dir_has_nothing_to_go_on_from(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match='has no checkpoints'):
         last_good_checkpoint(tmp_path)
+
+
+def test_a_moved_or_copied_work_dir_goes_on_from_its_own_files(tmp_path: Path) -> None:
+    """Its pointer names the place where it was."""
+    first, copy = tmp_path / 'first', tmp_path / 'copy'
+    for folder in (first, copy):
+        for iteration in (9, 20):
+            save_run(folder / f'iter_{iteration}.pth', iteration)
+        (folder / 'last_checkpoint').write_text(str(first / 'iter_20.pth'))
+    for _ in range(2):
+        assert last_good_checkpoint(copy) == copy / 'iter_20.pth'
+        assert resolve_checkpoint(str(copy / 'last_checkpoint')) == copy / 'iter_20.pth'
+        (first / 'iter_20.pth').unlink(missing_ok=True)
+    (first / 'last_checkpoint').write_text(str(copy / 'iter_20.pth'))
+    assert last_good_checkpoint(first) == copy / 'iter_20.pth', 'of a checkpoint.out_dir'
+
+
+def test_a_file_written_after_the_pointer_counts(tmp_path: Path) -> None:
+    """A kill came between the two. Higher numbers of a run before are older than the pointer."""
+    files = [save_run(tmp_path / f'iter_{iteration}.pth', iteration) for iteration in (9, 20, 100)]
+    pointer = tmp_path / 'last_checkpoint'
+    pointer.write_text(str(files[1]))
+    for path, seconds in zip((*files, pointer), (300, 100, 200, 150), strict=True):
+        os.utime(path, (seconds, seconds))
+    assert last_good_checkpoint(tmp_path) == files[2]
+    os.utime(files[2], (140, 140))
+    assert last_good_checkpoint(tmp_path) == files[1]
+
+
+def test_a_download_does_not_rely_on_other_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They may not have joined yet; who comes later finds the file."""
+    monkeypatch.setenv('LOCAL_RANK', '1')
+    monkeypatch.setattr(torch.hub, 'get_dir', lambda: str(tmp_path))
+    fetched = []
+
+    def fetch(url: str, target: str) -> None:
+        fetched.append(url)
+        save_run(Path(target), 1)
+
+    monkeypatch.setattr(torch.hub, 'download_url_to_file', fetch)
+    for _ in range(2):
+        assert download('https://example.org/a.pth').is_file()
+    assert len(fetched) == 1
+    assert [path.name for path in (tmp_path / 'checkpoints').iterdir()] == ['a.pth']

@@ -3,6 +3,7 @@
 import pickle
 import random
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset
 
 from tiny_run import call, scenes, write_config
 from vit5_dense.exact import Draw, NumberedBatches, exact_loader, seeded
+from vit5_dense.hooks import ViT5ExactHook
 
 # Augmentation, dropped branches and, for detectors, sampled boxes all draw random numbers.
 EXTRA = """
@@ -132,3 +134,50 @@ def test_a_resumed_run_equals_one_that_never_stopped(
     assert torch.equal(*losses)
     start = torch.load(half, weights_only=True)['state_dict']
     assert not torch.equal(start['backbone.cls_token'], whole['state_dict']['backbone.cls_token'])
+
+
+@pytest.mark.parametrize(
+    ('at', 'begin', 'validated', 'due'),
+    [
+        (0, 0, None, False),
+        (5, 0, None, False),
+        (6, 0, None, True),
+        (6, 0, 3, True),
+        (6, 0, 6, False),
+        (6, 7, None, False),
+        (10, 0, 9, True),
+        (12, 0, None, False),  # every 5 iterations from the tenth on
+        (15, 0, None, True),
+        (16, 0, 15, True),
+    ],
+)
+def test_a_resumed_run_validates_first_where_that_was_not_done(
+    at: int, begin: int, validated: int | None, due: bool
+) -> None:
+    """Every 3 iterations, from the tenth on every 5, and after the last, the sixteenth."""
+    done: list[int] = []
+
+    def decide() -> None:
+        loop.val_interval = 3 if at < 9 else 5
+
+    loop = SimpleNamespace(
+        iter=at, val_begin=begin, val_interval=3, max_iters=16, _decide_current_val_interval=decide
+    )
+    runner: Any = SimpleNamespace(
+        train_loop=loop,
+        val_loop=SimpleNamespace(run=lambda: done.append(at)),
+        iter=at,
+        logger=SimpleNamespace(info=lambda *args: None),
+        message_hub=SimpleNamespace(runtime_info={}),
+    )
+    runner.message_hub.update_info = runner.message_hub.runtime_info.__setitem__
+    hook = ViT5ExactHook()
+    if validated is not None:
+        hook.after_val_epoch(SimpleNamespace(iter=validated, message_hub=runner.message_hub))  # type: ignore[arg-type]
+    hook.before_train_epoch(runner)
+    assert done == [at] * due
+
+
+def test_without_validation_there_is_none() -> None:
+    loop = SimpleNamespace(iter=6, val_begin=1)
+    ViT5ExactHook().before_train_epoch(SimpleNamespace(train_loop=loop, val_loop=None))  # type: ignore[arg-type]

@@ -6,15 +6,17 @@ Examples:
 """
 
 import argparse
+import os
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
 from mmengine.config import Config
 
-from vit5_dense.accumulation import accumulate
+from vit5_dense.accumulation import accumulate, check_intervals
 from vit5_dense.building import build_runner, check_data, require_framework
 from vit5_dense.checkpoint_io import (
+    checkpoints,
     is_safetensors,
     last_good_checkpoint,
     local_file,
@@ -32,7 +34,7 @@ from vit5_dense.config import (
 )
 from vit5_dense.datasets.check import quick_check
 from vit5_dense.errors import UserError, make_folder, run_tool
-from vit5_dense.hooks.interrupt import train_until_interrupted
+from vit5_dense.hooks.interrupt import Saved, train_until_interrupted
 from vit5_dense.lock import sole_user
 from vit5_dense.report import example_pictures, write_report
 
@@ -93,6 +95,7 @@ def build_config(args: argparse.Namespace) -> Config:
     if args.auto_scale_lr:
         cfg.merge_from_dict({'auto_scale_lr.enable': True})
     accumulate(cfg, args.accumulate)
+    check_intervals(cfg)
     if args.no_pretrained:
         cfg.model.backbone.init_cfg = None
     last = Path(cfg.work_dir, 'last_checkpoint')
@@ -145,13 +148,26 @@ def check_files(cfg: Config, path: str) -> None:
         )
 
 
+def told(stop: KeyboardInterrupt, work_dir: Path) -> str:
+    """What an interrupted run has saved, and how it goes on."""
+    if isinstance(stop, Saved):
+        return f'stopped, saved as {stop}; go on with the same command and --resume'
+    files = [path for path in checkpoints(work_dir) if os.path.isfile(path)]
+    if not files:
+        return 'stopped; nothing was saved, so that there is nothing to go on from'
+    return (
+        f'stopped; nothing newer was saved. The same command with --resume goes on from {files[0]}'
+    )
+
+
 def train(cfg: Config) -> dict[str, float]:
     """Run a checked config to its end; see ``main``."""
     runner = build_runner(cfg, train=True)
     try:
         train_until_interrupted(runner)
-    except KeyboardInterrupt:
-        print(f'stopped, saved in {runner.work_dir}; go on with the same command and --resume')
+    except KeyboardInterrupt as stop:
+        if runner.rank == 0:
+            print(told(stop, Path(runner.work_dir)))
         raise
     if runner.rank != 0:
         return {}

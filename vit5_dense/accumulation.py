@@ -85,6 +85,36 @@ def accumulate(cfg: Config, count: int) -> None:
         cfg.auto_scale_lr.base_batch_size = base / count
 
 
+def check_intervals(cfg: Config) -> None:
+    """Refuse checkpoints and validations between two iterations of one step.
+
+    Args:
+        cfg: With ``accumulative_counts`` of its own or of ``accumulate``.
+
+    Raises:
+        UserError: If an interval is no multiple of it, so that a run that goes on from such a
+            checkpoint would lack gradients.
+    """
+    count = cfg.optim_wrapper.get('accumulative_counts', 1)
+    loop, hook = cfg.train_cfg, cfg.get('default_hooks', {}).get('checkpoint') or {}
+    if loop.get('max_iters') is None:
+        return
+    numbers = {'train_cfg.val_interval': loop.get('val_interval', LOOP['val_interval'])}
+    if not cfg.get('val_dataloader'):
+        numbers.clear()
+    if not hook.get('by_epoch', True):
+        for key in ('interval', 'save_begin'):
+            numbers[f'default_hooks.checkpoint.{key}'] = hook.get(key, 0)
+    for key, number in numbers.items():
+        if number > 0 and number % count:
+            raise UserError(
+                f'{key} {number} is no multiple of optim_wrapper.accumulative_counts {count}: the '
+                'gradients of a step begun would be lost on --resume. Set it to '
+                f'{-(-number // count) * count}, or leave accumulative_counts out and use '
+                f'--accumulate {count}, which multiplies all that counts iterations'
+            )
+
+
 def schedules(cfg: Config) -> list[Any]:
     """All parameter schedules of a config, which may have none, one or several."""
     found = cfg.get('param_scheduler') or []

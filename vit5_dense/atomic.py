@@ -26,12 +26,13 @@ def write_atomically(path: Path, content: bytes) -> None:
             os.fsync(file.fileno())
         unfinished.replace(path)
     except OSError as error:
-        unfinished.unlink(missing_ok=True)
         raise UserError(
             f'{path} ({len(content) / 2**20:.0f} MB) cannot be written: {error.strerror}. '
             'What was there before is as it was. Make room and run again; a training goes on with '
             '--resume'
         ) from error
+    finally:
+        unfinished.unlink(missing_ok=True)  # an interruption leaves it as well
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)  # the new name

@@ -7,9 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mmengine.config import Config, ConfigDict
+from mmengine.dataset import InfiniteSampler
 from mmengine.model import BaseModel
 from mmengine.registry import DefaultScope
-from mmengine.runner import Runner
+from mmengine.runner import EpochBasedTrainLoop, Runner
 from timm.layers import to_2tuple
 from torch import nn
 from torch.utils.data import DataLoader
@@ -119,6 +120,19 @@ def build_model(cfg: Config) -> BaseModel:
         return registry.MODELS.build(cfg.model).eval()
 
 
+class SilentRunner(Runner):
+    """mmengine's, which writes no copy of the config beside the checkpoints."""
+
+    def dump_config(self) -> None:
+        """Leave the file that is there alone; ``<time stamp>/vis_data/config.py`` is a copy."""
+
+
+def runner_class(cfg: Config, train: bool) -> type[Runner]:
+    """The runner that overwrites no config: neither the user's own nor that of a run tested."""
+    copy = Path(cfg.work_dir, Path(cfg.filename).name)
+    return Runner if train and not (copy.exists() and copy.samefile(cfg.filename)) else SilentRunner
+
+
 def build_runner(cfg: Config, train: bool) -> Runner:
     """Build mmengine's runner and all that it would build later, from data sets to optimiser.
 
@@ -133,9 +147,10 @@ def build_runner(cfg: Config, train: bool) -> Runner:
     if interval < 1:
         raise UserError(f'train_cfg.val_interval {interval} must be 1 or more')
     with building(cfg):
-        runner = Runner.from_cfg(cfg)
+        runner = runner_class(cfg, train).from_cfg(cfg)
         if train:
-            if cfg.train_cfg.get('type') == 'IterBasedTrainLoop':
+            loop = cfg.train_cfg
+            if loop.get('type') == 'IterBasedTrainLoop' or loop.get('by_epoch') is False:
                 loader = runner.build_dataloader(runner._train_dataloader, runner.seed)
                 runner._train_dataloader = exact_loader(loader, runner.seed)
                 runner.register_hook(ViT5ExactHook())
@@ -143,10 +158,27 @@ def build_runner(cfg: Config, train: bool) -> Runner:
             runner.optim_wrapper = runner.build_optim_wrapper(runner.optim_wrapper)
         else:
             runner.test_loop  # noqa: B018
+    if train:
+        check_end(runner)
     check_strides(runner.model)
     check_sizes(cfg)
     check_classes(runner, runner.train_dataloader if train else runner.test_dataloader)
     return runner
+
+
+def check_end(runner: Runner) -> None:
+    """Find an epoch that would never end.
+
+    Raises:
+        UserError: If a loop by epochs has a sampler without end.
+    """
+    endless = isinstance(runner.train_dataloader.sampler, InfiniteSampler)
+    if endless and isinstance(runner.train_loop, EpochBasedTrainLoop):
+        raise UserError(
+            'EpochBasedTrainLoop with InfiniteSampler never ends its first epoch: set '
+            'train_dataloader.sampler.type=DefaultSampler, or train_cfg.type=IterBasedTrainLoop '
+            'with max_iters'
+        )
 
 
 def check_strides(model: nn.Module) -> None:

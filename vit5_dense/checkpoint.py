@@ -20,6 +20,7 @@ WRAPPERS = (EMA, 'model', 'state_dict', 'module')  # the first one present is op
 PREFIXES = ('module.', 'model.', 'backbone.', '_orig_mod.')
 LEFT_OUT = re.compile(r'head\.|norm\.|blocks\.\d+\.attn\.rope(_reg)?\.freqs$')
 BLOCK = re.compile(r'blocks\.(\d+)\.')
+LORA = re.compile(r'\.base_layer\.|\.lora_|(^|\.)lora_scale$')
 MAX_WRAPPERS = 8  # one in the other; a damaged file may hold itself
 
 
@@ -61,6 +62,13 @@ class Account:
             lines += [f'  {title}: {key}' for key in keys[:5]]
             if len(keys) > 5:
                 lines.append(f'  {title}: ... and {len(keys) - 5} more')
+        if any(map(LORA.search, self.unknown)):
+            lines.append(
+                'The file is of a LoRA run: set model.backbone.type=ViT5LoRA, or merge it by '
+                'tools/publish_checkpoint.py'
+            )
+        elif any(map(LORA.search, self.missing)):
+            lines.append('The file is of no LoRA run: set model.backbone.type=ViT5')
         return '\n'.join(lines)
 
 

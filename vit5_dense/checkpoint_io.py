@@ -10,7 +10,6 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
-import mmengine.dist
 import numpy as np
 import torch
 from mmengine.logging import print_log
@@ -19,6 +18,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from .errors import UserError
+from .lock import in_turn
 
 OLD_TORCH = (
     '. torch before 2.5 can allow nothing beside the weights: with a newer torch, convert '
@@ -30,6 +30,13 @@ class CheckpointError(UserError):
     """A file that is no ViT-5 checkpoint for this backbone; the message says what to do."""
 
 
+def pointed(pointer: Path) -> Path:
+    """The checkpoint that a ``last_checkpoint`` file names; that beside it, if it was moved."""
+    named = Path(pointer.read_text().strip())
+    beside = pointer.with_name(named.name) if named.name else named
+    return beside if os.path.isfile(beside) else named
+
+
 def resolve_checkpoint(path: str) -> Path:
     """A checkpoint file, or the one that a ``last_checkpoint`` file of a work dir names.
 
@@ -38,7 +45,7 @@ def resolve_checkpoint(path: str) -> Path:
     """
     file = Path(path)
     if file.name == 'last_checkpoint' and os.path.isfile(file):
-        file = Path(file.read_text().strip())
+        file = pointed(file)
     if not os.path.isfile(file):  # Path.is_file raises for a name that is too long
         raise CheckpointError(f'checkpoint {file} does not exist: correct its path')
     return file
@@ -122,27 +129,39 @@ def read_file(path: Path) -> Mapping[str, Any]:
     return content
 
 
-def last_good_checkpoint(folder: Path) -> Path:
-    """The newest checkpoint of a work dir that a run can go on from.
+def number(path: Path) -> int:
+    """Iterations or epochs in the name of a regular checkpoint, -1 for any other file."""
+    found = re.fullmatch(r'(?:iter|epoch)_(\d+)\.pth', path.name)
+    return int(found[1]) if found else -1
 
-    That which ``last_checkpoint`` names, else, where a kill or a full disk has spoilt it, the one
-    of the most iterations or epochs that is whole.
+
+def checkpoints(folder: Path) -> list[Path]:
+    """Checkpoints of a work dir, that to go on from first.
+
+    It is the one that ``last_checkpoint`` names. Before it come those of more iterations or epochs
+    written later, where a kill prevented that they were named, and after it all others, the most
+    iterations or epochs first.
+    """
+    files = [path for path in folder.glob('*.pth') if number(path) >= 0]
+    files.sort(key=number, reverse=True)
+    pointer = folder / 'last_checkpoint'
+    if not pointer.is_file():
+        return files
+    named, since = pointed(pointer), pointer.stat().st_mtime
+    newer = [
+        path for path in files if number(path) > number(named) and path.stat().st_mtime > since
+    ]
+    return [*newer, named, *(path for path in files if path not in (named, *newer))]
+
+
+def last_good_checkpoint(folder: Path) -> Path:
+    """The first of ``checkpoints`` that is whole, whatever a kill or a full disk has spoilt.
 
     Raises:
         CheckpointError: If there is none; with what is wrong with those that are there.
     """
-    names = {
-        path: int(path.stem.rpartition('_')[2])
-        for path in folder.glob('*_[0-9]*.pth')
-        if re.fullmatch(r'(iter|epoch)_\d+', path.stem)
-    }
-    files = sorted(names, key=lambda path: names[path], reverse=True)
-    pointer = folder / 'last_checkpoint'
-    if pointer.is_file():
-        named = Path(pointer.read_text().strip())
-        files = [named, *(file for file in files if file.name != named.name)]
     broken = []
-    for file in files:
+    for file in checkpoints(folder):
         try:
             content = read_file(file)
         except CheckpointError as error:
@@ -170,22 +189,23 @@ def download(url: str) -> Path:
         CheckpointError: If it cannot be fetched; the message says where to put it by hand.
     """
     path = Path(torch.hub.get_dir(), 'checkpoints', url.rsplit('/', 1)[-1].split('?')[0])
-    # one process of each machine, as torchrun and mmengine number them
-    if int(os.environ.get('LOCAL_RANK', 0)) == 0 and not path.exists():
-        part = path.with_name(f'{path.name}.{os.getpid()}.part')
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            torch.hub.download_url_to_file(url, str(part))
-            read_file(part)  # a connection that ends early is no error to the downloader
-            part.replace(path)
-        except (CheckpointError, HTTPException, OSError) as error:
-            raise CheckpointError(
-                f'{url} cannot be downloaded ({error}). Put the file at {path} by hand, or train '
-                'without it: tools/train.py --no-pretrained'
-            ) from error
-        finally:
-            part.unlink(missing_ok=True)
-    mmengine.dist.barrier()
+    if path.exists():
+        return path
+    part = path.with_name(f'{path.name}.{os.getpid()}.part')
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with in_turn(path.with_name(f'{path.name}.lock')):
+            if not path.exists():  # another process of the run had its turn
+                torch.hub.download_url_to_file(url, str(part))
+                read_file(part)  # a connection that ends early is no error to the downloader
+                part.replace(path)
+    except (CheckpointError, HTTPException, OSError) as error:
+        raise CheckpointError(
+            f'{url} cannot be downloaded ({error}). Put the file at {path} by hand, or train '
+            'without it: tools/train.py --no-pretrained'
+        ) from error
+    finally:
+        part.unlink(missing_ok=True)
     return path
 
 

@@ -346,3 +346,28 @@ def test_a_senseless_accumulation_is_refused(
 ) -> None:
     config = write_config(tmp_path, data)
     assert '--accumulate 0 must be' in refused(config, '--accumulate', 0)
+
+
+def test_the_users_config_is_never_written(tmp_path: Path, data: Path) -> None:
+    """Also where it lies in the work dir, under the name of the copy that a run leaves."""
+    config = write_config(tmp_path, data, 'train_cfg.update(max_iters=1)\n')
+    before = config.read_text()
+    call('train', config, '--work-dir', tmp_path)
+    assert config.read_text() == before
+    call('test', config, tmp_path / 'last_checkpoint')
+    assert config.read_text() == before
+
+
+def test_a_test_leaves_the_config_that_a_run_recorded(tmp_path: Path, run: Run) -> None:
+    recorded = run.checkpoint.with_name(run.config.name)
+    before = recorded.read_text()
+    call('test', run.config, run.checkpoint, '--cfg-options', 'log_level=WARNING')
+    assert recorded.read_text() == before
+
+
+def test_intervals_between_two_steps_are_refused(
+    refused: Callable[..., str], tmp_path: Path, data: Path
+) -> None:
+    config = write_config(tmp_path, data)
+    error = refused(config, '--cfg-options', 'optim_wrapper.accumulative_counts=3')
+    assert 'use --accumulate 3' in error

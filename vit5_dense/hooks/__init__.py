@@ -5,11 +5,13 @@ from .interrupt import ViT5InterruptHook
 from .non_finite import ViT5NonFiniteHook
 from .param_scheduler import ViT5ParamSchedulerHook
 from .plain_checkpoint import ViT5PlainCheckpointHook
+from .regular_checkpoint import ViT5CheckpointHook
 from .stability import ViT5StabilityHook
 from .strict_load import ViT5StrictLoadHook
 from .val_loss import ViT5ValLossHook
 
 __all__ = [
+    'ViT5CheckpointHook',
     'ViT5ExactHook',
     'ViT5InterruptHook',
     'ViT5NonFiniteHook',

@@ -1,6 +1,7 @@
 """Ctrl-C that loses nothing."""
 
 import signal
+import threading
 import time
 from pathlib import Path
 from types import FrameType
@@ -8,9 +9,11 @@ from typing import Any
 
 import torch
 from mmengine.dist import all_reduce, is_distributed
-from mmengine.hooks import Hook
+from mmengine.hooks import EMAHook, Hook
 from mmengine.registry import HOOKS
-from mmengine.runner import Runner
+from mmengine.runner import EpochBasedTrainLoop, Runner
+
+from ..atomic import write_atomically
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -19,26 +22,37 @@ def ignore(number: int, frame: FrameType | None) -> None:
     """A signal handler that does nothing."""
 
 
+class Saved(KeyboardInterrupt):
+    """The run was interrupted and all of it is in the checkpoint that this names."""
+
+
 @HOOKS.register_module()
 class ViT5InterruptHook(Hook):
     """Finishes the iteration, saves a checkpoint and stops when the run is interrupted.
 
     SIGINT (Ctrl-C) and SIGTERM (what schedulers send before they kill) are noted and acted on where
-    weights, optimiser and schedule agree: after the iteration, or between two validation batches.
-    ``KeyboardInterrupt`` leaves the runner after the checkpoint is written; ``Runner.resume`` goes
-    on from it. A second signal, a second or more later, stops at once.
+    weights, optimiser and schedule agree: after the iteration (under gradient accumulation after
+    the last one of a step), or between two validation batches. ``Saved``, a ``KeyboardInterrupt``,
+    leaves the runner after the checkpoint is written; ``Runner.resume`` goes on from it. A second
+    signal, a second or more later, stops at once. Outside the main thread, which alone hears
+    signals, the hook does nothing.
     """
 
     priority = 'LOWEST'  # after schedules have stepped and the regular checkpoint is written
 
     def __init__(self) -> None:
         self.interrupted = False
-        self.within_iteration = False
+        self.at_rest = True  # weights, optimiser and schedule agree
+        self._validating = False
         self._since = 0.0
+        self._previous: dict[int, Any] = {}
 
     def before_train(self, runner: Runner) -> None:
         """Listen to the signals while training lasts."""
-        self._previous: dict[int, Any] = {s: signal.signal(s, self._note) for s in SIGNALS}
+        if threading.current_thread() is threading.main_thread():
+            self._previous = {number: signal.signal(number, self._note) for number in SIGNALS}
+        else:
+            runner.logger.info('outside the main thread: an interruption will not save')
 
     def before_train_iter(self, runner: Runner, *args: object, **kwargs: object) -> None:
         """Take SIGCHLD from torch, which listens to it since the first batch was asked for.
@@ -47,8 +61,8 @@ class ViT5InterruptHook(Hook):
         of it. torch raises on that in the middle of an iteration; without it the loader still
         notices dead workers, within seconds, when it waits for them.
         """
-        self.within_iteration = True
-        if signal.getsignal(signal.SIGCHLD) is not ignore:
+        self.at_rest = False
+        if self._previous and signal.getsignal(signal.SIGCHLD) is not ignore:
             self._previous[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, ignore)
 
     def after_train(self, runner: Runner) -> None:
@@ -58,14 +72,25 @@ class ViT5InterruptHook(Hook):
 
     def after_train_iter(self, runner: Runner, *args: object, **kwargs: object) -> None:
         """Save and stop if interrupted; the iteration just done is not counted yet."""
-        self.within_iteration = False
-        if self._all_agree():
+        self.at_rest = True
+        if runner.optim_wrapper.should_update() and self._all_agree():
             self.save_and_stop(runner, runner.iter + 1)
 
-    def after_val_iter(self, runner: Runner, *args: object, **kwargs: object) -> None:
+    def before_val_epoch(self, runner: Runner) -> None:
+        """Note that hooks may have put other weights into the model."""
+        self._validating = True
+
+    def after_val_iter(
+        self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None
+    ) -> None:
         """Save and stop if interrupted within the validation of a training run."""
         if self._all_agree():
             self.save_and_stop(runner, runner.iter)
+        self.at_rest = batch_idx + 1 < len(runner.val_dataloader)  # then hooks undo what they did
+
+    def after_val_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
+        """Note that the model has its own weights again."""
+        self._validating, self.at_rest = False, True
 
     def _all_agree(self) -> bool:
         """Whether to stop now: all processes after the same iteration, or some would wait."""
@@ -87,18 +112,37 @@ class ViT5InterruptHook(Hook):
         """Save a checkpoint of ``done`` iterations and leave the runner.
 
         Raises:
-            KeyboardInterrupt: Always, once the checkpoint is written.
+            Saved: Always, once the checkpoint is written.
         """
+        path = Path(runner.work_dir, f'iter_{done}.pth')
+        if self._validating:
+            for hook in runner.hooks:
+                if isinstance(hook, EMAHook):  # it has swapped the weights that are trained
+                    hook.after_val_epoch(runner)
+        elif isinstance(runner.train_loop, EpochBasedTrainLoop):
+            runner.logger.warning(
+                'stopped within epoch %d, which --resume begins anew: its first pictures are seen '
+                'twice. Only runs of IterBasedTrainLoop go on exactly',
+                runner.epoch + 1,
+            )
+        if not runner.optim_wrapper.should_update():
+            runner.logger.warning(
+                'stopped between two steps of the optimiser: the gradients added up for the next '
+                'one are lost'
+            )
         try:
             runner.save_checkpoint(
-                runner.work_dir, f'iter_{done}.pth', meta={'iter': done}, by_epoch=False
+                runner.work_dir,
+                path.name,
+                meta={'iter': done},
+                by_epoch=False,
+                backend_args={'backend': 'vit5_atomic'},
             )
             if runner.rank == 0:
-                path = Path(runner.work_dir, f'iter_{done}.pth')
-                Path(runner.work_dir, 'last_checkpoint').write_text(str(path))
+                write_atomically(path.with_name('last_checkpoint'), str(path).encode())
         finally:
             self.after_train(runner)
-        raise KeyboardInterrupt
+        raise Saved(path)
 
 
 def train_until_interrupted(runner: Runner) -> None:
@@ -113,11 +157,7 @@ def train_until_interrupted(runner: Runner) -> None:
         runner.train()
     except Exception as error:
         for hook in runner.hooks:
-            if (
-                isinstance(hook, ViT5InterruptHook)
-                and hook.interrupted
-                and not hook.within_iteration
-            ):
+            if isinstance(hook, ViT5InterruptHook) and hook.interrupted and hook.at_rest:
                 runner.logger.info('interrupted while waiting: %s: %s', type(error).__name__, error)
                 hook.save_and_stop(runner, runner.iter)
         raise

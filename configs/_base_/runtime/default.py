@@ -5,7 +5,7 @@ default_hooks = dict(
     logger=dict(type='LoggerHook', interval=50, log_metric_by_epoch=False),
     param_scheduler=dict(type='ParamSchedulerHook'),
     checkpoint=dict(
-        type='CheckpointHook',
+        type='ViT5CheckpointHook',  # old files go once the new one is there
         by_epoch=False,
         interval=4000,
         max_keep_ckpts=2,
