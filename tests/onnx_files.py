@@ -71,6 +71,56 @@ def detector(path: Path, found: dict[str, np.ndarray], **meta: Any) -> Path:
     return save(path, nodes, outputs, ['B', 'H', 'W', 3], {**DET, **meta})
 
 
+def failing(path: Path, task: str) -> Path:
+    """A file that fails on a picture whose first byte is 0, and else finds a class or an object.
+
+    The byte is looked up in a table of two rows, from behind: -1 is one, -1000 is none.
+    """
+    constants = {'zero': 0, 'begin': [0, 0, 0], 'end': [1, 1, 1], 'axes': [1, 2, 3]}
+    weights = {name: np.array(value) for name, value in constants.items()}
+    weights |= {'good': np.array(-1), 'bad': np.array(-1000), 'nil': np.zeros(2, np.int64)}
+    nodes = [
+        helper.make_node('Slice', ['pictures', 'begin', 'end', 'axes'], ['first']),
+        helper.make_node('Cast', ['first'], ['byte'], to=TensorProto.INT64),
+        helper.make_node('Equal', ['byte', 'zero'], ['black']),
+        helper.make_node('Where', ['black', 'bad', 'good'], ['place']),  # (B, 1, 1, 1)
+        helper.make_node('Gather', ['nil', 'place'], ['nothing']),
+    ]
+    if task == 'segmentation':
+        nodes += [
+            helper.make_node('Cast', ['pictures'], ['floats'], to=TensorProto.FLOAT),
+            helper.make_node('ArgMax', ['floats'], ['best'], axis=-1, keepdims=0),
+            helper.make_node('Squeeze', ['nothing', 'last'], ['flat']),
+            helper.make_node('Add', ['best', 'flat'], ['sum']),
+            helper.make_node('Cast', ['sum'], ['labels'], to=TensorProto.INT32),
+        ]
+        weights['last'] = np.array([3])
+        outputs = [helper.make_tensor_value_info('labels', TensorProto.INT32, ['B', 'H', 'W'])]
+        return save(path, nodes, outputs, ['B', 'H', 'W', 3], SEG, weights)
+    nodes += [
+        helper.make_node('Reshape', ['nothing', 'flat'], ['row']),  # (B,)
+        helper.make_node('Shape', ['row'], ['count']),
+        helper.make_node('Squeeze', ['count'], ['number']),
+        helper.make_node('Range', ['zero', 'number', 'one'], ['places']),
+        helper.make_node('Add', ['places', 'row'], ['picture']),
+        helper.make_node('Identity', ['row'], ['labels']),
+        helper.make_node('Cast', ['row'], ['none'], to=TensorProto.FLOAT),
+        helper.make_node('Add', ['none', 'sure'], ['scores']),
+        helper.make_node('Unsqueeze', ['none', 'second'], ['column']),
+        helper.make_node('Add', ['column', 'box'], ['boxes']),
+    ]
+    weights |= {'flat': np.array([-1]), 'one': np.array(1), 'second': np.array([1])}
+    weights |= {'sure': np.array(0.9, np.float32), 'box': np.array([[2, 4, 12, 14]], np.float32)}
+    kinds = {'boxes': TensorProto.FLOAT, 'scores': TensorProto.FLOAT}
+    outputs = [
+        helper.make_tensor_value_info(
+            name, kinds.get(name, TensorProto.INT64), ['N', 4] if name == 'boxes' else ['N']
+        )
+        for name in ('boxes', 'scores', 'labels', 'picture')
+    ]
+    return save(path, nodes, outputs, ['B', 'H', 'W', 3], DET, weights)
+
+
 def objects(number: int = 3) -> dict[str, np.ndarray]:
     """The first few of two objects in picture 0 and one in picture 1: full, upper half, full."""
     masks = np.ones((3, 28, 28), np.float32)

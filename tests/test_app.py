@@ -185,6 +185,7 @@ def test_a_missing_gradio_is_named_with_the_line_that_installs_it(
         (('config.py', 'model.pth', '--port', '99999'), '--port 99999'),
         (('config.py', 'model.pth', '--host', '192.0.2.1'), '--host 192.0.2.1'),
         (('config.py', 'model.pth'), 'config.py does not exist'),
+        (('none.ONNX',), 'there is no model file none.ONNX'),
     ],
 )
 def test_wrong_options_are_refused(

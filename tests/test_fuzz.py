@@ -7,11 +7,13 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import save
 from torch import Tensor
 
@@ -19,6 +21,10 @@ from vit5_dense import ViT5
 from vit5_dense.checkpoint import CheckpointError, load_pretrained, load_trained
 from vit5_dense.checkpoint_io import read_file
 from vit5_dense.convert import convert_file
+from vit5_dense.datasets.check_objects import plan_objects
+from vit5_dense.datasets.check_pictures import drawn
+from vit5_dense.datasets.check_report import Part
+from vit5_dense.datasets.check_sources import Source
 from vit5_dense.datasets.coco_annotations import (
     AnnotationError,
     category_ids,
@@ -37,7 +43,7 @@ COCO: dict[str, Any] = {
     'images': [{'id': i, 'file_name': f'{i}.jpg', 'height': 6, 'width': 8} for i in (1, 2)],
     'annotations': [
         {'id': i, 'image_id': i, 'category_id': 3, 'bbox': [1, 1, 4, 4.5], 'area': 9, 'iscrowd': 0}
-        | {'segmentation': [[1, 1, 5, 1, 5, 5]] if i == 1 else {'counts': [48], 'size': [6, 8]}}
+        | {'segmentation': [[1, 1, 5, 1, 5, 5]] if i == 1 else {'counts': [9, 39], 'size': [6, 8]}}
         for i in (1, 2)
     ],
     'categories': [{'id': 3, 'name': 'dog'}, {'id': 5, 'name': 'cat'}],
@@ -46,6 +52,8 @@ COCO: dict[str, Any] = {
 STRANGE: tuple[Any, ...] = (
     *(None, True, 0, -1, 1.5, 10**30, float('nan'), float('inf'), '', 'dog', '\x00', '\ud800'),
     *([], [[]], [None], {}, {'id': 1}, {'counts': 'x', 'size': [6, 8]}),
+    *([['a'] * 8], [[float('nan')] * 6], [[1, 1, 10**400, 1, 5, 5]], [[900, 9, 990, 9, 990, 99]]),
+    *({'counts': counts, 'size': [6, 8]} for counts in ('', '`1', [10, 20], [10, -20, 58], ['a'])),
 )
 
 
@@ -253,3 +261,29 @@ def test_damaged_annotations_are_read_or_refused(tmp_path: Path) -> None:
     counts = outcomes(attempt, files)
     assert set(counts) == {'read', 'refused'}
     assert counts['refused'] > ANNOTATIONS / 2
+
+
+def test_damaged_annotations_have_faults_and_are_drawn(tmp_path: Path) -> None:
+    pytest.importorskip('pycocotools')
+    path, random = tmp_path / 'instances.json', np.random.default_rng(0)
+    for number in (1, 2):
+        Image.new('RGB', (8, 6)).save(tmp_path / f'{number}.jpg')
+    dataset = SimpleNamespace(
+        ann_file=str(path),
+        metainfo={'classes': ('dog',)},
+        data_prefix={'img': str(tmp_path)},
+        test_mode=False,
+    )
+
+    def attempt(content: bytes) -> str:
+        path.write_bytes(content)
+        plan = plan_objects(Source('train', 'detection', dataset, with_masks=True), quick=False)
+        found = [fault for job in plan.jobs for fault in plan.look(job).faults]
+        pictures = [*drawn(Part('train', plans=[plan]), 1)]
+        assert len(pictures) == min(1, len(plan.jobs))
+        return 'faults' if plan.faults or found else 'good'
+
+    assert attempt(json.dumps(COCO).encode()) == 'good'
+    counts = outcomes(attempt, [strange_annotations(random) for _ in range(ANNOTATIONS)])
+    assert set(counts) == {'faults', 'good'}
+    assert counts['faults'] > ANNOTATIONS / 2

@@ -92,7 +92,7 @@ class Model(torch.nn.Module):
     def val_step(self, batch: dict[str, Any]) -> list[Any]:
         sample = batch['data_samples'][0]
         if 'gt_sem_seg' in sample:
-            data = torch.ones_like(sample.gt_sem_seg.data)
+            data = torch.ones_like(sample.gt_sem_seg.data, dtype=torch.float)  # as of one channel
             sample.pred_sem_seg = SimpleNamespace(data=data)
         else:
             sample.pred_instances = instances([8, 4, 16, 12], 1, scores=torch.tensor([0.9]))

@@ -1,4 +1,6 @@
 import json
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,6 +20,7 @@ from vit5_dense import runtime
 from vit5_dense.errors import UserError
 from vit5_dense.instances import Instances
 from vit5_dense.onnx_file import choose_providers
+from vit5_dense.picture_files import image_ids
 from vit5_dense.runtime import OnnxModel
 
 NOT_AT_RUNTIME = (
@@ -32,6 +35,21 @@ def find_other(cls, name, path=None, target=None):
     return None if name.split('.')[0] in {NOT_AT_RUNTIME} else find(name, path, target)
 PathFinder.find_spec = classmethod(find_other)
 """
+
+
+CONSTRAINTS = REPO / 'constraints.txt'
+
+
+def copied(folder: Path) -> Path:
+    """A copy of the package's sources, since building it leaves files beside them."""
+    out = folder / 'sources'
+    kept = ('setup.py', 'pyproject.toml', 'README.md', 'MANIFEST.in', 'LICENSE', 'constraints.txt')
+    out.mkdir()
+    for name in kept:
+        shutil.copy(REPO / name, out)
+    for name in ('vit5_dense', 'configs', 'tools'):
+        shutil.copytree(REPO / name, out / name, ignore=shutil.ignore_patterns('__pycache__'))
+    return out
 
 
 def noise(height: int = 20, width: int = 30, seed: int = 0) -> np.ndarray:
@@ -226,6 +244,9 @@ def test_a_failure_inside_onnxruntime_is_told_with_the_size(
     monkeypatch.setattr(model, '_session', Session())
     with pytest.raises(UserError, match=r'1 picture\(s\) of 30 x 20 pixels: bad alloc.*--batch'):
         model(noise())
+    monkeypatch.setattr(Session, 'run', lambda *_: 1 / 0)
+    with pytest.raises(UserError, match=r'division by zero$'):
+        model(noise())
 
 
 def run(*argv: object) -> int:
@@ -267,6 +288,31 @@ def test_a_picture_of_another_size_is_named_and_the_others_go_on(
     assert 'a.png: the picture has 9 x 9 pixels' in capsys.readouterr().err
 
 
+@pytest.mark.parametrize('task', ['segmentation', 'detection'])
+def test_a_picture_that_the_model_fails_on_is_named_and_the_others_go_on(
+    tmp_path: Path, capfd: pytest.CaptureFixture, task: str
+) -> None:
+    """In a batch with others of its size; onnxruntime itself says nothing."""
+    path = tmp_path / 'model.onnx'
+    onnx_files.failing(path, task)
+    for number, first in enumerate((9, 9, 0, 9, 9)):  # fails where the first byte is 0
+        picture = noise()
+        picture[0, 0, 0] = first
+        save(tmp_path / 'in' / f'{number}.png', picture)
+    assert run(path, tmp_path / 'in', '--out', tmp_path / 'out', '--batch', 3) == 1
+    written = sorted(file.stem for file in (tmp_path / 'out' / 'overlays').iterdir())
+    assert written == ['0', '1', '3', '4']
+    told = capfd.readouterr()
+    assert '4 of 5 pictures done' in told.out
+    (error,) = (line for line in told.err.splitlines() if 'of 5 pictures' not in line)
+    assert '2.png: ' in error
+    assert 'fails on 1 picture(s) of 30 x 20 pixels' in error
+    assert '--batch' not in error
+    if task == 'detection':
+        entries = json.loads((tmp_path / 'out' / 'results.json').read_text())
+        assert {entry['file_name'] for entry in entries} == {'0.png', '1.png', '3.png', '4.png'}
+
+
 @pytest.mark.parametrize('compressed', [True, False])
 def test_the_command_line_writes_objects_with_the_ids_of_the_annotations(
     tmp_path: Path, detector: Path, monkeypatch: pytest.MonkeyPatch, compressed: bool
@@ -274,7 +320,7 @@ def test_the_command_line_writes_objects_with_the_ids_of_the_annotations(
     coco = pytest.importorskip('pycocotools.mask')
     if not compressed:
         monkeypatch.setitem(sys.modules, 'pycocotools.mask', None)
-    for name in ('42.png', 'dog.png'):
+    for name in ('42.png', '50.png'):
         save(tmp_path / 'in' / name)
     out = tmp_path / 'out'
     assert run(detector, tmp_path / 'in', '--out', out, '--batch', 2, '--score-thr', 0.5) == 0
@@ -283,7 +329,7 @@ def test_the_command_line_writes_objects_with_the_ids_of_the_annotations(
     assert seen == [
         (42, '42.png', 3, [2, 4, 10, 10]),
         (42, '42.png', 7, [0, 0, 8, 8]),
-        (2, 'dog.png', 7, [5, 5, 15, 10]),
+        (50, '50.png', 7, [5, 5, 15, 10]),
     ]
     areas = []
     for entry in entries:
@@ -292,7 +338,7 @@ def test_the_command_line_writes_objects_with_the_ids_of_the_annotations(
         lengths = lengths if compressed else coco.frPyObjects(lengths, *lengths['size'])
         areas.append(int(coco.decode(lengths).sum()))
     assert areas == [100, 32, 150]
-    assert sorted(path.name for path in (out / 'overlays').iterdir()) == ['42.png', 'dog.png']
+    assert sorted(path.name for path in (out / 'overlays').iterdir()) == ['42.png', '50.png']
     assert not (out / 'labels').exists()
 
 
@@ -340,6 +386,26 @@ def test_infer_does_the_same_for_an_exported_file(
         assert written[0] == written[1]
 
 
+def test_a_config_before_an_exported_file_is_refused(
+    segmentor: Path, capsys: pytest.CaptureFixture
+) -> None:
+    assert exit_code('infer', 'config.py', segmentor, 'a.png', '--out', 'out') == 2
+    assert 'leave out config.py' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ('names', 'ids'),
+    [
+        (['007.jpg', '42.png'], [7, 42]),
+        (['2.jpg', 'cat.jpg'], [1, 2]),
+        (['cat.jpg', '1.jpg'], [1, 2]),
+        (['007.jpg', '7.jpg', '9.jpg'], [1, 2, 3]),
+    ],
+)
+def test_no_two_pictures_have_one_id(names: list[str], ids: list[int]) -> None:
+    assert list(image_ids(map(Path, names)).values()) == ids
+
+
 def test_a_screen_sees_progress_and_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
     progress = runtime.Progress(10)
     now = progress.begin
@@ -376,6 +442,42 @@ def test_exported_models_run_where_torch_is_not_installed(
             assert (out / name).is_file()
     code = "from vit5_dense.runtime import OnnxModel; print(OnnxModel('seg.onnx').classes)"
     assert "('red', 'green', 'blue')" in bare('-c', code).stdout
+
+
+def test_the_extra_is_enough_in_an_environment_of_its_own(tmp_path: Path, segmentor: Path) -> None:
+    python = tmp_path / 'venv' / 'bin' / 'python'
+    subprocess.run([sys.executable, '-m', 'venv', python.parents[1]], check=True)
+    env = {name: value for name, value in ENV.items() if name != 'PYTHONPATH'}
+    pinned = re.findall(r'(?m)^(?:onnxruntime|numpy|pillow)==\S+', CONSTRAINTS.read_text(), re.I)
+    install = [
+        python,
+        '-m',
+        'pip',
+        'install',
+        '-q',
+        '--retries',
+        '0',
+        f'{copied(tmp_path)}[runtime]',
+    ]
+    done = subprocess.run([*install, *pinned], env=env, capture_output=True, text=True)
+    if done.returncode:
+        reason = ' '.join(done.stderr.split())
+        if re.search('connection|name resolution|from versions: none', reason, re.I):
+            pytest.skip(f'the package index cannot be reached: {reason}')
+        raise AssertionError(reason)
+    save(tmp_path / 'a.png')
+    code = (
+        'import importlib.util as u; print(u.find_spec("torch"), u.find_spec("vit5_dense").origin)'
+    )
+    found = subprocess.run(
+        [python, '-c', code], env=env, cwd=tmp_path, capture_output=True, text=True
+    )
+    assert found.stdout.startswith('None ')
+    assert str(tmp_path / 'venv') in found.stdout
+    command = [python, '-m', 'vit5_dense.runtime', segmentor, 'a.png', '--out', 'out']
+    process = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+    np.testing.assert_array_equal(read(tmp_path / 'out' / 'labels' / 'a.png'), noise().argmax(-1))
 
 
 def test_what_needs_torch_says_so_where_it_is_not_installed(tmp_path: Path, bare: Callable) -> None:

@@ -1,6 +1,7 @@
 """ViT-5 under timm's interface."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import timm
@@ -107,6 +108,33 @@ def test_pooling_reads_cls_or_the_mean_of_the_patches(model: ViT5Classifier) -> 
     torch.testing.assert_close(model(x), patches)
     with pytest.raises(ValueError, match='max'):
         model.reset_classifier(0, 'max')
+
+
+def test_without_pooling_all_tokens_come_out(model: ViT5Classifier) -> None:
+    """As timm's own ViTs do: the classifier, if any, is applied to each token."""
+    x = torch.randn(2, 3, 48, 80)
+    logits = model(x)
+    model.global_pool = ''
+    every = model(x)
+    assert every.shape == (2, 1 + 3 * 5 + 4, 5)
+    torch.testing.assert_close(every[:, 0], logits)
+    model.reset_classifier(0)
+    torch.testing.assert_close(model(x), model.forward_features(x))
+    with torch.device('meta'):
+        made = timm.create_model('vit5_tiny_patch16_224', num_classes=0, global_pool='')
+    assert made.global_pool == ''
+
+
+@pytest.mark.parametrize(
+    ('size', 'wanted'), [(96, (3, 96, 96)), ((64, 128), (3, 64, 128)), (None, (3, 224, 224))]
+)
+@pytest.mark.parametrize('features', [False, True])
+def test_img_size_is_that_of_the_transforms(size: Any, wanted: Any, features: bool) -> None:
+    with torch.device('meta'):
+        options = {'img_size': size, 'features_only': features}
+        made = timm.create_model('vit5_tiny_patch16_224', **options)
+    assert timm.data.resolve_data_config({}, model=made)['input_size'] == wanted
+    assert made.state_dict()[('model.' if features else '') + 'pos_embed'].shape[1] == 14 * 14
 
 
 def test_checkpointing_changes_nothing_but_memory(model: ViT5Classifier) -> None:

@@ -112,7 +112,7 @@ def onnx_page(args: argparse.Namespace) -> 'Blocks':
 def main(argv: Sequence[str] | None = None) -> None:
     """Serve the page until the program is interrupted."""
     args = parse_args(argv)
-    onnx = args.config.endswith('.onnx')
+    onnx = args.config.lower().endswith('.onnx')
     if not onnx and not args.checkpoint:
         raise UserError(f'{args.config}: name a CHECKPOINT after it, or a MODEL.onnx alone')
     require_gradio()

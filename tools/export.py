@@ -23,6 +23,7 @@ from vit5_dense.datasets.shapes import make_scene
 from vit5_dense.errors import UserError, make_folder, run_tool
 from vit5_dense.health import require_export
 from vit5_dense.inference import load_predictor
+from vit5_dense.option_checks import within_memory
 from vit5_dense.pictures import read_picture
 
 
@@ -73,15 +74,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Export and check.
 
     Returns:
-        0, or 1 if the file does not compute what the model does.
+        0, or 1 if the file does not compute what the model does, or if that cannot be told.
     """
     args = parse_args(argv)
+    if args.checkpoint.lower().endswith('.onnx'):
+        raise UserError(f'{args.checkpoint} is an exported file already: name the checkpoint')
     require_export()
+    from onnx.defs import onnx_opset_version
+
     from vit5_dense.export.check import SIZES, compare, resized
     from vit5_dense.export.whole import export, save
 
-    if args.opset < 18:
-        raise UserError(f'--opset {args.opset} must be 18 or more')
+    newest = onnx_opset_version()
+    if not 18 <= args.opset <= newest:
+        raise UserError(f'--opset {args.opset} must be from 18 to {newest}, which onnx here knows')
     cfg = load_config(args.config, args.cfg_options)
     detects = cfg.get('default_scope') == 'mmdet'
     if detects and args.logits:
@@ -98,19 +104,22 @@ def main(argv: Sequence[str] | None = None) -> int:
             console.print('note: the file looks at whole pictures, not at windows that slide')
         cfg.model.backbone.pop('compiled', None)
     predictor = load_predictor(cfg, resolve_checkpoint(args.checkpoint))
-    with console.status('exporting (some minutes)'):
+    asked = '--size {}x{}'.format(*args.size) if args.size else args.config
+    with console.status('exporting (some minutes)'), within_memory(asked):
         model = export(predictor, args.size, args.logits, args.fp16, args.opset)
     save(model, out)
     del model
-    with console.status('checking'):
+    with console.status('checking'), within_memory(asked):
         rows = compare(out, predictor, resized(picture, [args.size] if args.size else SIZES))
     show(rows, console)
-    if detects and not any(row['objects'] for row in rows):
-        console.print(
-            'note: nothing was found, so no boxes were compared: name a picture with --picture'
-        )
-    if not all(row['right'] for row in rows):
+    if any(row['right'] is False for row in rows):
         console.print(f'error: {out} does not compute what the model does; it is not to be used')
+        return 1
+    if not any(row['right'] for row in rows):
+        console.print(
+            f'error: {out} is not checked: nothing was seen that could be compared; name a picture '
+            'with --picture'
+        )
         return 1
     console.print(f'{out}: {out.stat().st_size / 2**20:.1f} MB, right')
     return 0

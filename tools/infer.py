@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 
 from vit5_dense import runtime
-from vit5_dense.errors import run_tool
+from vit5_dense.errors import UserError, run_tool
 from vit5_dense.health import require_core
 from vit5_dense.results import add_picture_options
 
@@ -53,7 +53,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         0, or 1 if some picture could not be read; each is named on stderr.
     """
     words = sys.argv[1:] if argv is None else argv
-    if any(word.lower().endswith('.onnx') for word in words):
+    files = [word for word in words if word.lower().endswith('.onnx')]
+    if files:
+        if words[0].endswith('.py'):
+            raise UserError(f'{files[0]} holds all of the model: leave out {words[0]}')
         return runtime.main(words)
     require_core()  # not installed where exported models run
     args = parse_args(words)

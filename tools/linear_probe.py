@@ -24,6 +24,8 @@ from vit5_dense.config import check_device, load_config
 from vit5_dense.errors import UserError, run_tool
 from vit5_dense.timm_models import NAMES, ViT5Classifier
 
+SIZES = ('arch', 'pretrain_img_size', 'patch_size', 'num_registers')  # that weights depend on
+
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Command line of this tool."""
@@ -55,7 +57,12 @@ def build_model(args: argparse.Namespace) -> ViT5Classifier:
             backbone = cfg.model.backbone
             if 'ViT5' not in str(backbone.type):
                 raise UserError(f'config {args.model} has the backbone {backbone.type}, not ViT5')
-            sizes = {k: backbone[k] for k in ('arch', 'pretrain_img_size') if k in backbone}
+            if backbone.get('in_channels', 3) != 3:
+                raise UserError(
+                    f'config {args.model} has in_channels={backbone.in_channels}, and pictures of '
+                    'a folder of classes have 3'
+                )
+            sizes = {key: backbone[key] for key in SIZES if key in backbone}
             model = ViT5Classifier(**sizes, num_classes=0, global_pool=args.pool)
         args.checkpoint = args.checkpoint or (backbone.get('init_cfg') or {}).get('checkpoint')
     if args.checkpoint:

@@ -29,6 +29,7 @@ from vit5_dense.config import (
     tool_parser,
     without_labels,
 )
+from vit5_dense.error_report.collect import WORST, picture_number
 from vit5_dense.error_report.files import write_report
 from vit5_dense.error_report.watch import watch_errors
 from vit5_dense.errors import UserError, make_folder, run_tool
@@ -47,6 +48,13 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         '--report',
         metavar='DIR',
         help='write report.html with the worst pictures, all classes and the confusion matrix',
+    )
+    parser.add_argument(
+        '--report-pictures',
+        type=picture_number,
+        default=WORST,
+        metavar='N|all',
+        help=f'how many pictures --report shows, the worst first (default: {WORST})',
     )
     parser.add_argument(
         '--format-only', action='store_true', help='write predictions to --out; needs no labels'
@@ -157,7 +165,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
         load_trained(runner.model, checkpoint)
     if args.format_only and cfg.get('default_scope') == 'mmseg':
         check_names(runner.test_dataloader.dataset)
-    errors = watch_errors(runner) if args.report else None
+    errors = watch_errors(runner, Path(args.report), args.report_pictures) if args.report else None
     scores: dict[str, Any] = {name: round(float(value), 4) for name, value in runner.test().items()}
     if runner.rank != 0:
         return {}

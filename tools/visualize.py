@@ -118,6 +118,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parse_args(argv)
     if not 0 <= args.score_thr <= 1:
         raise UserError(f'--score-thr {args.score_thr} must be between 0 and 1')
+    if args.checkpoint.lower().endswith('.onnx'):
+        raise UserError(
+            f'{args.checkpoint} is an exported file, whose inside cannot be seen: name the '
+            'checkpoint'
+        )
     cfg = load_config(args.config, args.cfg_options)
     names = unique_names(find_pictures(args.pictures))
     predictor = load_predictor(cfg, resolve_checkpoint(args.checkpoint), check_device(args.device))

@@ -1,6 +1,8 @@
 """An exported file in the place of a framework's model, for its evaluation."""
 
+import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,8 @@ import torch
 from mmengine.model import BaseModel
 from mmengine.structures import InstanceData, PixelData
 
+from .building import build_runner, check_data, require_framework
+from .config import fit_machine, load_config, reading
 from .errors import UserError
 from .instances import Instances
 from .onnx_model import OnnxModel
@@ -82,3 +86,32 @@ def load_exported(path: Path, dataset: Any) -> ExportedModel:
             f'{", ".join(wanted)}: export the model with this config'
         )
     return ExportedModel(model)
+
+
+def score(config: str, files: Sequence[Path]) -> list[dict[str, float]]:
+    """Exported files on the test set of a config.
+
+    Args:
+        config: As ``load_config`` takes it.
+        files: Of one task and one set of classes.
+
+    Returns:
+        Of each its scores, in the framework's names, and ``ms``, milliseconds a picture.
+
+    Raises:
+        UserError: If the config, its data or a file is wrong.
+    """
+    cfg = load_config(config)
+    with tempfile.TemporaryDirectory() as folder, reading(config):
+        cfg.work_dir, cfg.load_from, cfg.resume = folder, None, False
+        cfg.model.backbone.init_cfg = None
+        fit_machine(cfg)
+        require_framework(cfg)
+        check_data(cfg, ('test',))
+        runner = build_runner(cfg, train=False)
+        rows = []
+        for file in files:
+            model = runner.model = load_exported(file, runner.test_dataloader.dataset)
+            scores = {name: float(value) for name, value in runner.test().items()}
+            rows.append({**scores, 'ms': 1e3 * model.seconds / model.pictures})
+    return rows

@@ -104,7 +104,7 @@ class Segmenter(Predictor):
 
     def result(self, sample: Any) -> np.ndarray:
         """Class number of every pixel, (H, W), int64."""
-        return sample.pred_sem_seg.data[0].cpu().numpy()
+        return sample.pred_sem_seg.data[0].long().cpu().numpy()  # fp32 of a head with one channel
 
     def logits(self, items: Sequence[dict[str, Any]]) -> list[torch.Tensor]:
         """Logits of prepared pictures in their own sizes, (classes, H, W); see ``predict``.
@@ -117,7 +117,7 @@ class Segmenter(Predictor):
         """Class number of every pixel, (H, W), from ``logits``, by mmsegmentation's rule."""
         if len(logits) > 1:
             return logits.argmax(dim=0)
-        return logits[0] > self.model.decode_head.threshold
+        return (logits[0] > self.model.decode_head.threshold).long()
 
 
 class Detector(Predictor):

@@ -140,7 +140,7 @@ def open_model(
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3  # errors
+    options.log_severity_level = 4  # errors are raised, and told once
     options.intra_op_num_threads = threads or 0
     chosen = choose_providers(providers, onnxruntime.get_available_providers())
     try:

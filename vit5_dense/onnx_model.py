@@ -1,5 +1,6 @@
 """An exported model as a function of a picture, with onnxruntime alone."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from .onnx_file import open_model
 from .results import Meaning
 
 Found = np.ndarray | Instances
+NO_MEMORY = re.compile('memory|alloc', re.IGNORECASE)  # in onnxruntime's words
 
 
 class OnnxModel:
@@ -112,10 +114,13 @@ class OnnxModel:
             values = self._session.run(wanted, {'pictures': pictures})
         except Exception as error:  # onnxruntime has classes for them that derive from nothing else
             number, height, width, _ = pictures.shape
+            reason = ' '.join(str(error).split())
+            remedy = (
+                '. Use a smaller --batch or smaller pictures' if NO_MEMORY.search(reason) else ''
+            )
             raise UserError(
                 f'{self.path} fails on {number} picture(s) of {width} x {height} pixels: '
-                f'{" ".join(str(error).split())}. If memory is short, use a smaller --batch or '
-                'smaller pictures'
+                f'{reason}{remedy}'
             ) from error
         named = dict(zip(wanted, values, strict=True))
         if self.task == 'segmentation':

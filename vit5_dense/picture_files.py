@@ -2,7 +2,7 @@
 
 import glob
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from .errors import UserError
@@ -48,6 +48,11 @@ def unique_names(files: Sequence[Path]) -> dict[Path, str]:
     return names
 
 
-def image_id(path: Path, number: int) -> int:
-    """COCO's id of a picture: the digits that are its name, else its number in the run."""
-    return int(path.stem) if path.stem.isdecimal() else number
+def image_ids(paths: Iterable[Path]) -> dict[Path, int]:
+    """COCO's ids of pictures, each another: their names if all are numbers, else 1, 2, 3 ..."""
+    files = list(paths)
+    if all(path.stem.isdecimal() for path in files):
+        ids = {path: int(path.stem) for path in files}
+        if len(set(ids.values())) == len(files):
+            return ids
+    return {path: number for number, path in enumerate(files, 1)}

@@ -1,7 +1,6 @@
 """A trained segmentor or detector over picture files: ``tools/infer.py`` with a config."""
 
 import argparse
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from functools import partial
@@ -26,6 +25,7 @@ def look(
     predictor: Segmenter | Detector,
     pictures: Iterable[Loaded],
     args: argparse.Namespace,
+    results: Results,
     tick: Callable[[int], None],
 ) -> Iterator[tuple[Loaded, Any, float]]:
     """Each picture with what is found in it and the seconds that took.
@@ -34,20 +34,21 @@ def look(
         predictor: The model.
         pictures: In any sizes.
         args: Of the command line.
+        results: Takes note of the pictures that the model fails on.
         tick: Called with the number of pictures, or of tiles, done.
     """
     if isinstance(predictor, Segmenter) and args.tile:
+        options = (args.tile, args.overlap, args.batch, tick)
         for one in pictures:
-            start = time.perf_counter()
-            found = segment(predictor, one.picture, args.tile, args.overlap, args.batch, tick)
-            yield one, found, time.perf_counter() - start
+            yield from results.look(
+                [one], lambda some: [segment(predictor, some[0].picture, *options)]
+            )
         return
     for batch in runs(pictures, lambda one: tuple(one.item['inputs'].shape), args.batch):
-        start = time.perf_counter()
-        results = predictor.predict([one.item for one in batch])
-        seconds = (time.perf_counter() - start) / len(batch)
-        for one, found in zip(batch, results, strict=True):
-            yield one, found, seconds
+        for found in results.look(
+            batch, lambda some: predictor.predict([one.item for one in some])
+        ):
+            yield found
             tick(1)
 
 
@@ -77,7 +78,7 @@ def find_all(
         tick = partial(progress.advance, task)
         results = Results(names, meaning, args, lambda path: tick(steps[path]))
         pictures = results.load(prepare, 1 if args.tile else 2 * args.batch)
-        for one, found, seconds in look(predictor, pictures, args, tick):
+        for one, found, seconds in look(predictor, pictures, args, results, tick):
             results.save(one, found, seconds)
     return results.finish()
 
@@ -89,7 +90,7 @@ def run_trained(args: argparse.Namespace) -> int:
         args: Command line of ``tools/infer.py``.
 
     Returns:
-        0, or 1 if some picture could not be read; each is named on stderr.
+        0, or 1 if some picture could not be read or the model fails on it; each is named on stderr.
 
     Raises:
         UserError: If an option, the config, the checkpoint or the folder is wrong.

@@ -151,7 +151,7 @@ def draw_sample(
     if 'pred_sem_seg' in sample:
 
         def show(maps: Any) -> np.ndarray:
-            return overlay(picture, maps.data[0].cpu().numpy(), meta['palette'])
+            return overlay(picture, maps.data[0].long().cpu().numpy(), meta['palette'])
 
         truth = show(sample.gt_sem_seg) if 'gt_sem_seg' in sample else None
         return truth, show(sample.pred_sem_seg)

@@ -14,7 +14,7 @@ from .errors import UserError
 from .instance_pictures import draw_instances
 from .instances import Instances, coco_results
 from .large_pictures import Head
-from .picture_files import image_id
+from .picture_files import image_ids
 from .pictures import Palette, read_picture, save_picture, save_result
 from .prefetch import prefetch
 
@@ -78,6 +78,12 @@ class Loaded(NamedTuple):
     item: Any
 
 
+def failure(path: Path, error: Exception) -> UserError:
+    """What is told of a picture that a model fails on."""
+    reason = str(error) if isinstance(error, UserError) else f'{type(error).__name__}: {error}'
+    return UserError(f'{path}: {" ".join(reason.split())}')
+
+
 class Results:
     """Pictures of a run and the files that are written for them.
 
@@ -85,10 +91,10 @@ class Results:
         names: Of the results of each picture.
         meaning: Of what the model gives.
         args: Command line with the options of ``add_picture_options``.
-        tick: Called with each picture that cannot be read.
+        tick: Called with each picture that cannot be read or looked at.
 
     Attributes:
-        failed: What is wrong with the pictures that could not be read.
+        failed: What is wrong with the pictures that could not be read or looked at.
     """
 
     def __init__(
@@ -105,7 +111,7 @@ class Results:
         self.score_thr: float = args.score_thr
         self.tick = tick
         self.failed: list[UserError] = []
-        self.numbers = {path: number for number, path in enumerate(names, 1)}
+        self.ids = image_ids(names)
         self.objects: list[dict[str, Any]] = []
         self.begin, self.busy = time.perf_counter(), 0.0
 
@@ -113,7 +119,7 @@ class Results:
         """The pictures that can be read, in order.
 
         Args:
-            prepare: What the model takes of a picture; a ``UserError`` of it counts as unreadable.
+            prepare: What the model takes of a picture; one that it fails on counts as unreadable.
             ahead: Pictures that are read while others are looked at.
         """
 
@@ -124,8 +130,8 @@ class Results:
                 return error
             try:
                 return Loaded(path, picture, prepare(picture))
-            except UserError as error:
-                return UserError(f'{path}: {error}')
+            except Exception as error:  # frameworks raise anything on what has no size for them
+                return failure(path, error)
 
         for path, one in zip(self.names, prefetch(read, self.names, ahead), strict=True):
             if isinstance(one, Loaded):
@@ -133,6 +139,30 @@ class Results:
             else:
                 self.failed.append(one)
                 self.tick(path)
+
+    def look(
+        self, batch: Sequence[Loaded], find: Callable[[Sequence[Loaded]], Sequence[Any]]
+    ) -> Iterator[tuple[Loaded, Any, float]]:
+        """Each picture with what is found in it and the seconds that took.
+
+        Args:
+            batch: Pictures to look at together; one by one, if that fails.
+            find: The model. A picture that it fails on alone counts as unreadable.
+        """
+        start = time.perf_counter()
+        try:
+            found = find(batch)
+        except Exception as error:  # frameworks raise anything, and the other pictures go on
+            if len(batch) == 1:
+                self.failed.append(failure(batch[0].path, error))
+                self.tick(batch[0].path)
+                return
+            for one in batch:
+                yield from self.look([one], find)
+            return
+        seconds = (time.perf_counter() - start) / len(batch)
+        for one, each in zip(batch, found, strict=True):
+            yield one, each, seconds
 
     def save(self, loaded: Loaded, found: np.ndarray | Instances, seconds: float) -> None:
         """Write what is found in a picture.
@@ -152,14 +182,14 @@ class Results:
         assert isinstance(found, Instances)
         drawn = draw_instances(picture, found.above(self.score_thr), *shown)
         save_picture(self.out / 'overlays' / f'{name}.png', drawn)
-        entries = coco_results(found, image_id(path, self.numbers[path]), self.meaning.category_ids)
+        entries = coco_results(found, self.ids[path], self.meaning.category_ids)
         self.objects.extend({'file_name': path.name, **entry} for entry in entries)
 
     def finish(self) -> int:
         """Write ``results.json`` for objects, and tell how the run went.
 
         Returns:
-            Exit code: 1 if a picture could not be read; each is named on stderr.
+            Exit code: 1 if a picture could not be read or looked at; each is named on stderr.
         """
         seconds = time.perf_counter() - self.begin
         if self.meaning.category_ids is not None:

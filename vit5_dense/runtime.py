@@ -14,10 +14,10 @@ from collections.abc import Sequence
 
 from .errors import UserError, make_folder, run_tool
 from .large_pictures import read_head
-from .onnx_model import OnnxModel
+from .onnx_model import Found, OnnxModel
 from .picture_files import find_pictures, unique_names
 from .prefetch import runs
-from .results import Results, add_picture_options, check_picture_options, tell_deep
+from .results import Loaded, Results, add_picture_options, check_picture_options, tell_deep
 
 __all__ = ['OnnxModel', 'main', 'parse_args']
 
@@ -90,8 +90,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Segment, or find objects in, all pictures that can be read.
 
     Returns:
-        0, or 1 if some picture could not be read or has a size that the model does not take; each
-        is named on stderr.
+        0, or 1 if some picture could not be read or the model fails on it; each is named on stderr.
     """
     args = parse_args(sys.argv[1:] if argv is None else argv)
     check_picture_options(args)
@@ -102,15 +101,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     make_folder(args.out)
     if model.task == 'segmentation':
         tell_deep({path: head for path in names if (head := read_head(path))})
+
+    def find(batch: Sequence[Loaded]) -> list[Found]:
+        return model.batch([one.picture for one in batch])
+
     progress = Progress(len(names))
     results = Results(names, model.meaning, args, lambda path: progress.tick())
     pictures = results.load(model.check, 2 * args.batch)
     for batch in runs(pictures, lambda one: one.picture.shape, args.batch):
-        start = time.perf_counter()
-        found = model.batch([one.picture for one in batch])
-        seconds = (time.perf_counter() - start) / len(batch)
-        for one, each in zip(batch, found, strict=True):
-            results.save(one, each, seconds)
+        for one, found, seconds in results.look(batch, find):
+            results.save(one, found, seconds)
             progress.tick()
     return results.finish()
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from mmengine.logging import print_log
 from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
+from timm.layers import to_2tuple
 from timm.models import build_model_with_cfg, register_model
 from timm.models._features import feature_take_indices
 from timm.models._manipulate import adapt_input_conv
@@ -32,17 +33,26 @@ SIDES: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
 }
 VARIANTS = {LONG_NAMES[arch]: (arch, *sides) for arch, sides in SIDES.items()}
 NAMES = [f'vit5_{size}_patch16_{side}' for size in VARIANTS for side in VARIANTS[size][1]]
+
+
+def preprocessing(in_chans: int, side: int) -> dict[str, Any]:
+    """What pictures are made for weights of this picture size, as the reference evaluates them."""
+    return {
+        'input_size': (in_chans, side, side),
+        'crop_pct': 1.0 if side > 224 else 0.9,
+        'interpolation': 'bicubic',
+        'mean': IMAGENET_DEFAULT_MEAN,
+        'std': IMAGENET_DEFAULT_STD,
+    }
+
+
 default_cfgs = {
     f'vit5_{size}_patch16_{side}': {
         'url': f'{HUB}/vit5_{size}_patch16_{side}.pth' if side in published else '',
         'custom_load': True,
         'num_classes': 1000,
-        'input_size': (3, side, side),
         'pool_size': None,
-        'crop_pct': 1.0 if side > 224 else 0.9,
-        'interpolation': 'bicubic',
-        'mean': IMAGENET_DEFAULT_MEAN,
-        'std': IMAGENET_DEFAULT_STD,
+        **preprocessing(3, side),
         'first_conv': 'patch_embed.proj',
         'classifier': 'head',
         'license': 'see https://github.com/wangf3014/ViT-5',
@@ -63,11 +73,16 @@ class ViT5Classifier(ViT5):
         patch_size: Side of a patch in pixels.
         in_chans: Channels of the picture.
         num_classes: Outputs of the classifier; 0 gives pooled features.
-        global_pool: 'token' reads CLS as the reference does, 'avg' the mean of the patches.
+        global_pool: 'token' reads CLS as the reference does, 'avg' the mean of the patches; ''
+            keeps all tokens, to each of which the classifier is applied.
         drop_rate: Dropout before the classifier.
         drop_path_rate: Stochastic depth, the same for all blocks.
         init_values: Initial LayerScale.
         dynamic_img_size: Accepted, since libraries built on timm set it; every size works anyway.
+        num_registers: Register tokens.
+
+    Attributes:
+        pretrained_cfg: From which timm makes the transforms of pictures.
     """
 
     def __init__(
@@ -77,17 +92,19 @@ class ViT5Classifier(ViT5):
         patch_size: int = 16,
         in_chans: int = 3,
         num_classes: int = 1000,
-        global_pool: Literal['token', 'avg'] = 'token',
+        global_pool: Literal['', 'token', 'avg'] = 'token',
         drop_rate: float = 0.0,
         drop_path_rate: float = 0.0,
         init_values: float = 1e-4,
         dynamic_img_size: bool = True,
+        num_registers: int = 4,
     ) -> None:
         super().__init__(
             arch,
             pretrain_img_size,
             patch_size,
             in_chans,
+            num_registers,
             out_indices=(-1,),
             drop_path_rate=drop_path_rate,
             layer_scale_init=init_values,
@@ -99,17 +116,19 @@ class ViT5Classifier(ViT5):
             {'num_chs': self.embed_dims, 'reduction': patch_size, 'module': f'blocks.{i}'}
             for i in range(len(self.blocks))
         ]
+        self.pretrained_cfg = preprocessing(in_chans, pretrain_img_size)
         self.drop_rate = drop_rate
         self.global_pool: str = global_pool
         self.reset_classifier(num_classes, global_pool)
 
     def reset_classifier(
-        self, num_classes: int, global_pool: Literal['token', 'avg'] | None = None
+        self, num_classes: int, global_pool: Literal['', 'token', 'avg'] | None = None
     ) -> None:
         """Replace the classifier, and the pooling if named; 0 classes remove it."""
-        if global_pool not in (None, 'token', 'avg'):
-            raise ValueError(f"global_pool {global_pool!r} must be 'token' or 'avg'")
-        self.global_pool = global_pool or self.global_pool
+        if global_pool not in (None, '', 'token', 'avg'):
+            raise ValueError(f"global_pool {global_pool!r} must be 'token', 'avg' or ''")
+        if global_pool is not None:
+            self.global_pool = global_pool
         self.num_classes = num_classes
         self.head: nn.Module = nn.Identity()
         if num_classes:
@@ -142,11 +161,14 @@ class ViT5Classifier(ViT5):
         return self.forward_tokens(x)[0][0]
 
     def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
-        """Logits (B, num_classes), or pooled features (B, C), of all tokens (B, N, C)."""
+        """Logits (B, num_classes), or pooled features (B, C), of all tokens (B, N, C).
+
+        Without pooling they are (B, N, num_classes) and (B, N, C).
+        """
         if self.global_pool == 'avg':
             num_patches = x.shape[1] - self.num_prefix_tokens
             x = TokenLayout((1, num_patches), self.num_registers).patches(x).mean(1)
-        else:
+        elif self.global_pool == 'token':
             x = x[:, 0]  # CLS comes first
         if pre_logits:
             return x
@@ -258,11 +280,18 @@ def fit_state_dict(content: Mapping[str, Any], model: ViT5Classifier) -> dict[st
 
 
 def entrypoint(name: str) -> Callable[..., nn.Module]:
-    """The function that ``timm.create_model`` calls for a name such as 'vit5_small_patch16_224'."""
+    """The function that ``timm.create_model`` calls for a name such as 'vit5_small_patch16_224'.
+
+    Its ``img_size`` is that of the pictures that timm's transforms make; the model takes any.
+    """
     _, size, _, side = name.split('_')
 
     def create(pretrained: bool = False, **kwargs: Any) -> nn.Module:
         out_indices = kwargs.pop('out_indices', 3)
+        if img_size := kwargs.pop('img_size', None):
+            overlay = kwargs.get('pretrained_cfg_overlay') or {}
+            wanted = (3, *to_2tuple(img_size))
+            kwargs['pretrained_cfg_overlay'] = {'input_size': wanted, **overlay}
         return build_model_with_cfg(
             ViT5Classifier,
             name,

@@ -104,6 +104,35 @@ def test_classes_that_never_occur_are_one_warning_for_each_split(tmp_path: Path)
     assert not quick_check(cfg, ('train',)).faults, 'not all pictures were opened'
 
 
+@pytest.mark.parametrize('quick', [False, True])
+def test_heads_of_another_number_of_classes_are_errors_of_each_split(
+    tmp_path: Path, quick: bool
+) -> None:
+    """Named as in the model that is built; heads that have none are left to their framework."""
+    for seed, split in enumerate(('train', 'val')):
+        seg_set(tmp_path, split, seed=10 * seed)
+    data = {split: seg_dataset(tmp_path, split) for split in ('train', 'val')}
+    model = {
+        'decode_head': {'num_classes': 5},
+        'auxiliary_head': [{'num_classes': 3}, {'num_classes': 150}, {}],
+        'roi_head': {'bbox_head': {'num_classes': 80}, 'mask_head': {'num_classes': 3}},
+        'head': {'num_classes': 7},
+    }
+    found = check(config(model=model, **data), quick=quick).faults
+    assert {(fault.level, fault.kind) for fault in found} == {('error', 'number of classes')}
+    names = ('decode_head', 'auxiliary_head.1', 'roi_head.bbox_head')
+    assert [(fault.split, fault.value.split('.num_classes is ')[0]) for fault in found] == [
+        (split, name) for split in data for name in names
+    ]
+    assert found[0].value == (
+        'decode_head.num_classes is 5, but the data set has 3 classes: set '
+        'model.decode_head.num_classes=3'
+    )
+    both = {'type': 'ConcatDataset', 'datasets': [data['train'], data['val']]}
+    found = check(config(model={'decode_head': {'num_classes': 5}}, train=both)).faults
+    assert len(found) == 1
+
+
 def test_pictures_of_train_that_are_in_another_split_are_warnings(tmp_path: Path) -> None:
     for seed, split in enumerate(('train', 'val', 'test')):
         seg_set(tmp_path, split, 2, seed=10 * seed)

@@ -75,12 +75,29 @@ def test_polygons_do_not_matter_where_no_masks_are_learnt() -> None:
     assert found.counts.tolist() == [1, 0]
 
 
-def test_run_lengths_have_the_size_of_the_picture() -> None:
-    good = {'size': [HEIGHT, WIDTH], 'counts': [48]}
-    assert not tally(annotation(segmentation=good)).faults
-    (fault,) = tally(annotation(segmentation={**good, 'size': [WIDTH, HEIGHT]})).faults
-    assert (fault.level, fault.kind) == ('error', 'size mismatch')
-    assert 'size [8, 6], the picture is [6, 8]' in fault.value
+@pytest.mark.parametrize('counts', [[48], '`1'], ids=repr)
+def test_run_lengths_of_background_alone_are_a_warning(counts: list[int] | str) -> None:
+    found = tally(annotation(segmentation={'size': [HEIGHT, WIDTH], 'counts': counts}))
+    assert [(f.level, f.kind) for f in found.faults] == [('warning', 'mask without a pixel')]
+    assert found.counts.tolist() == [1, 0], 'mmdet learns an empty mask'
+
+
+def test_run_lengths_with_an_object_are_no_fault() -> None:
+    for counts in ([10, 20, 18], [0, 48], ':d0b0'):  # the last is the first, by pycocotools
+        good = {'size': [HEIGHT, WIDTH], 'counts': counts}
+        assert not tally(annotation(segmentation=good)).faults
+
+
+@pytest.mark.parametrize(
+    ('x', 'y', 'outside'), [(-4, 0, 1), (-3.9, 0, 0), (8, 0, 1), (0, -4, 1), (0, 6, 1), (7, 5, 0)]
+)
+def test_a_mask_outside_the_picture_is_a_warning(x: float, y: float, outside: int) -> None:
+    """A triangle of 4x4 pixels, alone and beside one inside."""
+    polygon = [x, y, x + 4, y, x + 4, y + 4]
+    found = tally(annotation(segmentation=[polygon])).faults
+    assert [fault.kind for fault in found] == ['mask without a pixel'] * outside
+    assert all('the picture is 8x6' in fault.value for fault in found)
+    assert not tally(annotation(segmentation=[polygon, [1, 1, 5, 1, 5, 5]])).faults
 
 
 def test_areas_of_polygons() -> None:

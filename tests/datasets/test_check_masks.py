@@ -12,9 +12,15 @@ from vit5_dense.datasets.check_report import Found
 SIZE = (8, 6)
 
 
-def look(path: Path, zero_is_none: bool = False, ignored: tuple[int, ...] = (255,)) -> Found:
+def look(
+    path: Path,
+    zero_is_none: bool = False,
+    ignored: tuple[int, ...] = (255,),
+    palette: Any = (),
+    decoder: str = 'pillow',
+) -> Found:
     table = label_table(zero_is_none, None)
-    rule = Rule('train', table, 3, frozenset(ignored), zero_is_none)
+    rule = Rule('train', table, 3, frozenset(ignored), zero_is_none, palette, decoder)
     return look_at_labels(path, rule, SIZE)
 
 
@@ -109,12 +115,59 @@ def test_indices_of_a_palette_are_labels(tmp_path: Path) -> None:
         assert found.counts.tolist() == [16, 16, 16]
 
 
+@pytest.mark.parametrize('zero_is_none', [False, True])
+def test_a_palette_of_the_data_set_s_own_colours_is_told_from_others(
+    tmp_path: Path, zero_is_none: bool
+) -> None:
+    colors = [[200, 0, 0], [0, 200, 0], [0, 0, 200]]
+    path, first = tmp_path / 'a.png', int(zero_is_none)
+    mask = Image.fromarray(with_values(255) + np.uint8(first), 'P')
+    filler = [[9, 9, 9]] * 256  # with fewer colours Pillow keeps fewer bits
+    mask.putpalette([value for color in filler[:first] + colors + filler for value in color][:768])
+    mask.save(path)
+    assert look(path, zero_is_none, palette=colors).indexed is None
+    for other in (colors[::-1], [*colors[:2], [0, 0, 201]]):
+        found = look(path, zero_is_none, palette=other)
+        assert found.indexed == str(path)
+        assert not found.faults
+    gray = save_mask(tmp_path / 'b.png', good_mask())
+    assert look(gray, palette=colors).indexed is None
+
+
+def test_with_opencv_a_palette_mask_has_colours_and_no_labels(tmp_path: Path) -> None:
+    """As training reads it: mmseg's own step is the oracle."""
+    from mmseg.datasets.transforms import LoadAnnotations
+
+    path = tmp_path / 'a.png'
+    mask = Image.fromarray(good_mask(), 'P')
+    mask.putpalette([9, 9, 9, 200, 0, 0, 0, 200, 0])
+    mask.save(path)
+    entry = {'seg_map_path': str(path), 'reduce_zero_label': False, 'seg_fields': []}
+    assert LoadAnnotations(imdecode_backend='cv2')(entry)['gt_seg_map'].shape == (6, 8, 3)
+    (fault,) = look(path, decoder='cv2').faults
+    assert (fault.level, fault.kind) == ('error', 'mask of colours')
+    assert 'P with 3 channels' in fault.value
+    assert "imdecode_backend='pillow'" in fault.value
+    assert not look(save_mask(path, good_mask()), decoder='cv2').faults
+    path.write_bytes(b'no picture')
+    assert look(path, decoder='cv2').faults[0].kind == 'unreadable mask'
+
+
+@pytest.mark.parametrize(('value', 'zero_is_none'), [(255, False), (255, True), (0, True)])
+def test_a_mask_that_is_ignored_everywhere_is_a_warning(
+    tmp_path: Path, value: int, zero_is_none: bool
+) -> None:
+    path = save_mask(tmp_path / 'a.png', np.full((6, 8), value, np.uint8))
+    (fault,) = look(path, zero_is_none).faults
+    assert (fault.level, fault.kind, fault.file) == ('warning', 'mask without a class', str(path))
+    assert 'all 48 pixels' in fault.value
+
+
 def test_a_mask_of_0_and_255_is_suspicious(tmp_path: Path) -> None:
     path = save_mask(tmp_path / 'a.png', (good_mask() > 0).astype(np.uint8) * 255)
     (fault,) = look(path).faults
     assert (fault.level, fault.kind, fault.file) == ('warning', 'mask of 0 and 255', str(path))
-    for harmless in (0, 255):
-        assert not look(save_mask(path, np.full((6, 8), harmless, np.uint8))).faults
+    assert not look(save_mask(path, np.zeros((6, 8), np.uint8))).faults
 
 
 def test_one_bit_masks_have_classes_0_and_1(tmp_path: Path) -> None:

@@ -65,6 +65,12 @@ def test_another_order_of_names_is_an_error_for_mmdets_own_data_set(tmp_path: Pa
         ([annotation(), annotation()], 'annotation file', 'several annotations have the id 1'),
         ([annotation(bbox=[1, 1, -4, 4])], 'annotation file', 'bbox [1, 1, -4, 4]'),
         ([annotation(segmentation=[])], 'objects without a mask', '1 of 1 annotations have no'),
+        ([annotation(segmentation=[['a'] * 8])], 'objects without a mask', "['a', 'a', "),
+        (
+            [annotation(segmentation={'size': [6, 8], 'counts': [10, 20]})],
+            'objects without a mask',
+            'run lengths of 30 pixels, the picture has 48',
+        ),
         ([annotation(iscrowd=1)], 'nothing to learn', 'all 1 objects of the classes are crowds'),
     ],
 )

@@ -19,13 +19,15 @@ def faults(found: Report, but: str = '') -> list[tuple[str, str, str]]:
     return [(f.level, f.kind, Path(f.file).name) for f in found.faults if f.kind != but]
 
 
-def test_a_good_set_has_its_figures_and_no_fault(tmp_path: Path) -> None:
+def test_a_set_has_its_figures(tmp_path: Path) -> None:
     seg_set(tmp_path, 'train')
     save_picture(tmp_path / 'img' / 'train' / 'deep' / 'x.png', 9, 30, 20)
     save_mask(tmp_path / 'ann' / 'train' / 'deep' / 'x.png', np.full((20, 30), 255, np.uint8))
     found = report(tmp_path)
     part = found.parts['train']
-    assert not found.faults
+    assert [fault.file for fault in found.faults] == [
+        str(tmp_path / 'ann' / 'train' / 'deep' / 'x.png')
+    ], 'the one that is ignored everywhere'
     assert part.pictures == len(part.sizes) == 4
     assert part.size_range() == {'min': (8, 6), 'median': (8, 6), 'max': (30, 20)}
     assert part.classes == {'sky': 48, 'road': 48, 'tree': 48}
@@ -79,6 +81,21 @@ def test_classes_must_be_a_list_of_names(tmp_path: Path) -> None:
     seg_set(tmp_path, 'train')
     for metainfo in ({'CLASSES': ('a', 'b')}, {'classes': 'tree'}, {}):
         assert faults(report(tmp_path, metainfo=metainfo)) == [('error', 'class names', 'train')]
+
+
+def test_masks_of_another_palette_are_one_warning(tmp_path: Path) -> None:
+    seg_set(tmp_path, 'train', 4)
+    for i in range(3):
+        mask = Image.fromarray(good_mask(), 'P')
+        mask.putpalette([9, 9, 9, 200, 0, 0, 0, 200, 0])
+        mask.save(tmp_path / 'ann' / 'train' / f'{i}.png')
+    found = report(tmp_path)
+    assert faults(found) == [('warning', 'palette masks', '0.png')]
+    assert 'palette indices are taken as labels: 3 files' in found.faults[0].value
+    own = {'classes': ('sky', 'road', 'tree'), 'palette': [[9, 9, 9], [200, 0, 0], [0, 200, 0]]}
+    assert not report(tmp_path, metainfo=own).faults
+    steps = [{'type': 'LoadAnnotations', 'imdecode_backend': 'cv2'}]
+    assert [f.kind for f in report(tmp_path, pipeline=steps).faults] == ['mask of colours'] * 3
 
 
 def test_a_data_set_without_labels_is_only_opened(tmp_path: Path) -> None:

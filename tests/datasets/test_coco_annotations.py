@@ -1,8 +1,10 @@
 import copy
+import itertools
 import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from vit5_dense.datasets.coco_annotations import (
@@ -11,6 +13,7 @@ from vit5_dense.datasets.coco_annotations import (
     check_masks,
     check_objects,
     read_annotations,
+    run_lengths,
 )
 from vit5_dense.errors import UserError
 
@@ -265,14 +268,34 @@ def test_a_name_that_two_categories_have_is_refused_where_it_is_wanted() -> None
         {'size': [6, 8]},
         {'counts': [48]},
         {'counts': None, 'size': [6, 8]},
+        {'counts': '', 'size': [6, 8]},
+        {'counts': '!!!zz', 'size': [6, 8]},
+        {'counts': '`', 'size': [6, 8]},
+        {'counts': '`1\ud800', 'size': [6, 8]},
+        {'counts': [], 'size': [6, 8]},
+        {'counts': [10, 20], 'size': [6, 8]},
+        {'counts': [10, 90], 'size': [6, 8]},
+        {'counts': [10, -10, 48], 'size': [6, 8]},
+        {'counts': ['a', 'b'], 'size': [6, 8]},
+        {'counts': [48.0], 'size': [6, 8]},
+        {'counts': [48], 'size': [8, 6]},
+        {'counts': '`1', 'size': [8, 6]},
+        {'counts': '`1', 'size': ['6', '8']},
+        [[None] * 8],
+        [['a'] * 8],
+        [[True] * 8],
+        [POLYGON[0], [1, 1, 5, 1, 5, float('nan')]],
+        [[1, 1, 5, 1, 5, float('-inf')]],
+        [[1, 1, 5, 1, 5, 10**400]],
+        [[[1, 1], [5, 1], [5, 5]]],
     ],
-    ids=repr,
+    ids=lambda value: f'{value!r:.40}',
 )
 def test_an_object_without_a_mask_is_named_and_counted(segmentation: Any) -> None:
-    """Each of these ends training or scoring with an error that names nothing."""
+    """Each ends training or scoring with an error that names nothing, or gives a wrong mask."""
     check_masks(GOOD, FILE)
     content = changed('annotations', 1, segmentation=segmentation)
-    with pytest.raises(AnnotationError, match=r'some\.json: 1 of 2 .* first is annotation 2;'):
+    with pytest.raises(AnnotationError, match=r'some\.json: 1 of 2 .* first is annotation 2: '):
         check_masks(content, FILE)
 
 
@@ -283,6 +306,20 @@ def test_an_object_without_a_mask_is_named_and_counted(segmentation: Any) -> Non
 )
 def test_run_lengths_pass_and_degenerate_polygons_are_left_to_mmdet(segmentation: Any) -> None:
     check_masks(changed('annotations', segmentation=segmentation), FILE)
+
+
+def test_compressed_run_lengths_are_those_of_pycocotools() -> None:
+    """Of noise and of large shapes, whose runs take one to four characters."""
+    encode = pytest.importorskip('pycocotools.mask').encode
+    random = np.random.default_rng(0)
+    for scale in (1, 1, 7, 90, 900):
+        small = random.random((random.integers(1, 20), random.integers(1, 20))) < random.random()
+        mask = np.kron(small, np.ones((scale, scale), bool))
+        flat = [False, *mask.ravel(order='F').tolist()]
+        runs = [len(list(group)) for _, group in itertools.groupby(flat)]
+        runs[0] -= 1  # the first is background, if of no pixel
+        code = encode(np.asfortranarray(mask, np.uint8))['counts'].decode()
+        assert run_lengths(code) == runs
 
 
 def test_there_is_an_object_of_the_classes_that_is_no_crowd() -> None:
@@ -322,6 +359,8 @@ def test_real_files_pass_but_for_the_one_without_masks(
         with pytest.raises(AnnotationError) as info:
             check_masks(content, path)
         assert str(info.value).startswith(f'{path}: 249 of 249 annotations have no segmentation')
-        assert 'the first is annotation 1;' in str(info.value)
+        assert 'the first is annotation 1: [] is neither polygons nor run lengths;' in str(
+            info.value
+        )
     else:
         check_masks(content, path)

@@ -1,4 +1,6 @@
+import argparse
 import csv
+import os
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,10 +12,12 @@ import torch
 from mmengine.structures import BaseDataElement, InstanceData
 from PIL import Image
 
-from vit5_dense.error_report import collect
+from vit5_dense.error_report.collect import picture_number
 from vit5_dense.error_report.files import write_report
 from vit5_dense.error_report.objects import ObjectErrors
 from vit5_dense.error_report.pixels import PixelErrors
+from vit5_dense.error_report.watch import watch_errors
+from vit5_dense.errors import UserError
 
 FACTS = {'config': 'configs/tiny.py', 'checkpoint': 'iter_4.pth'}
 ALARMS = ['false_alarms', 'found_twice', 'misplaced']
@@ -61,7 +65,7 @@ def rows(path: Path) -> list[list[str]]:
         return list(csv.reader(file))
 
 
-def test_pictures_are_listed_the_worst_first_and_shown_if_they_have_errors(tmp_path: Path) -> None:
+def test_pictures_are_listed_and_shown_the_worst_first(tmp_path: Path) -> None:
     errors = PixelErrors(['sky', 'sea '], PALETTE)
     samples = [labelled(tmp_path, name, wrong) for name, wrong in (('a', 1), ('b', 16), ('c', 0))]
     samples.append(labelled(tmp_path, 'd', 0, ignored=32))
@@ -77,7 +81,7 @@ def test_pictures_are_listed_the_worst_first_and_shown_if_they_have_errors(tmp_p
     assert listed[1][2] == f'{31 / 32 / 2:.4f}'
     assert listed[3][2:] == ['', ''], 'nothing counts'
     sheets = sorted((tmp_path / 'worst').iterdir())
-    assert [sheet.name for sheet in sheets] == ['a.png', 'b.png']
+    assert [sheet.name for sheet in sheets] == ['a.png', 'b.png', 'c.png', 'd.png']
     assert rows(tmp_path / 'confusion.csv') == [
         ['true / predicted', 'sky', 'sea', '(no class)'],
         ['sky', '79', '17', '0'],
@@ -85,7 +89,14 @@ def test_pictures_are_listed_the_worst_first_and_shown_if_they_have_errors(tmp_p
         ['(no class)', '0', '0', '0'],
     ]
     page = path.read_text()
-    assert page.index('mean IoU 0.25, pixel accuracy 0.5') < page.index('pixel accuracy 0.9688')
+    shown = re.findall('<h3>(.*?) <small', page)
+    assert shown == [
+        '1. b: mean IoU 0.25, pixel accuracy 0.5',
+        '2. a: mean IoU 0.4844, pixel accuracy 0.9688',
+        '3. c: mean IoU 1, pixel accuracy 1',
+        '4. d: mean IoU –, pixel accuracy –',
+    ]
+    assert sorted(file.name for file in tmp_path.iterdir() if file.is_dir()) == ['worst']
     told = re.findall('<li>(.*?)</li>', re.sub('<i .*?</i>', '', page))
     assert told == [
         'sky taken for sea: 50.0 % of the pixels, 50.0 % of the class',
@@ -96,24 +107,58 @@ def test_pictures_are_listed_the_worst_first_and_shown_if_they_have_errors(tmp_p
     assert 'configs/tiny.py' in page
 
 
-def test_only_the_worst_are_kept_and_of_equals_the_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(collect, 'WORST', 3)
-    errors = PixelErrors(['sky', 'sea'], PALETTE)
+def test_only_the_worst_are_kept_and_of_equals_the_first(tmp_path: Path) -> None:
+    errors = PixelErrors(['sky', 'sea'], PALETTE, number=3, folder=tmp_path)
     for number, wrong in enumerate((3, 9, 1, 2, 9, 3, 8)):
         errors.add(labelled(tmp_path, str(number), wrong))
     assert [Path(one.path).stem for one in errors.worst()] == ['1', '4', '6']
     errors.add(labelled(tmp_path, '7', 8))
     assert [Path(one.path).stem for one in errors.worst()] == ['1', '4', '6']
     assert len(errors.pictures) == 8
+    assert len([*tmp_path.glob('.sheets_*/*.png')]) == 3
 
 
-def test_a_sheet_is_drawn_only_for_a_picture_among_the_worst(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(collect, 'WORST', 1)
-    errors = PixelErrors(['sky', 'sea'], PALETTE)
+def test_all_pictures_have_sheets_and_those_beyond_twenty_are_linked(tmp_path: Path) -> None:
+    errors = PixelErrors(['sky', 'sea'], PALETTE, number=picture_number('all'))
+    for number in range(23):
+        errors.add(labelled(tmp_path, f'{number} %', number))
+    page = write_report(errors, tmp_path, FACTS, {}).read_text()
+    assert len(list((tmp_path / 'worst').iterdir())) == 23
+    links = re.findall('src="(worst/.*?)"', page)
+    assert links == [f'worst/{number}%20%25.png' for number in (2, 1, 0)]
+    assert page.count('src="data:image/jpeg') == 20
+
+
+@pytest.mark.parametrize('text', ['0', '-1', '1.5', 'some', ''])
+def test_a_number_of_pictures_is_one_or_more_or_all(text: str) -> None:
+    assert (picture_number('7'), picture_number('all')) == (7, np.inf)
+    with pytest.raises(argparse.ArgumentTypeError, match='1 or more'):
+        picture_number(text)
+
+
+def test_a_name_that_is_no_utf8_is_escaped(tmp_path: Path) -> None:
+    errors = PixelErrors(['sky', 'sea'], PALETTE, number=30)
+    for number in range(21):
+        errors.add(labelled(tmp_path, os.fsdecode(b'caf\xe9%d' % number), 3))
+    page = write_report(errors, tmp_path, FACTS, {}).read_text(encoding='utf-8')
+    assert rows(tmp_path / 'pictures.csv')[1][0] == r'caf\udce90'
+    assert r'1. caf\udce90: ' in page
+    assert 'src="worst/caf%E920.png"' in page, 'the bytes of the name'
+    assert os.fsencode(tmp_path) + b'/worst/caf\xe920.png' in [
+        os.fsencode(path) for path in (tmp_path / 'worst').iterdir()
+    ]
+
+
+def test_a_report_of_no_pictures_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match='the test set has none'):
+        write_report(PixelErrors(['sky'], PALETTE), tmp_path, FACTS, {})
+    loader = SimpleNamespace(dataset=[])
+    with pytest.raises(UserError, match='the test set has none'):
+        watch_errors(SimpleNamespace(test_dataloader=loader), tmp_path)
+
+
+def test_a_sheet_is_drawn_only_for_a_picture_among_the_worst(tmp_path: Path) -> None:
+    errors = PixelErrors(['sky', 'sea'], PALETTE, number=1)
     errors.add(labelled(tmp_path, 'a', 9))
     better = labelled(tmp_path, 'b', 1)
     Path(better.img_path).unlink()
@@ -182,12 +227,11 @@ def test_objects_are_counted_above_the_threshold_and_told_in_words(tmp_path: Pat
     assert [re.sub('<.*?>', '', cell[0]) for cell in cells[-2:]] == ['box', 'ball'], 'worst first'
     assert cells[-1][1:5] == ['0.250', '0.500', '66.7 %', '50.0 %']
     assert cells[-2][1:5] == ['–', '–', '50.0 %', '100.0 %']
-    assert {path.name for path in (tmp_path / 'worst').iterdir()} == {'bad.png', 'ghost.png'}
+    assert len(list((tmp_path / 'worst').iterdir())) == 4
 
 
 def test_a_model_without_errors_gets_a_page_too(tmp_path: Path) -> None:
     errors = ObjectErrors(['ball'], PALETTE[:1])
     errors.add(detected(tmp_path, 'empty', [], []))
     page = write_report(errors, tmp_path, FACTS, {}).read_text()
-    assert 'no picture with an error' in page
-    assert not (tmp_path / 'worst').exists()
+    assert '1. empty: F1 1, right 0' in page

@@ -106,6 +106,38 @@ def test_the_new_file_is_in_int8_and_sees_what_the_old_one_sees(
     assert [path.name for path in out.parent.iterdir()] == ['b.onnx']
 
 
+def test_a_broken_picture_is_left_out_and_named(
+    tmp_path: Path, pictures: Path, capsys: pytest.CaptureFixture
+) -> None:
+    (pictures / '1.png').write_text('no picture')
+    source, out = network(tmp_path / 'a.onnx'), tmp_path / 'b.onnx'
+    assert exit_code('quantize', source, '--out', out, '--static', pictures) == 0
+    told = capsys.readouterr()
+    assert '1.png cannot be read' in told.err
+    assert '3 of 3 pictures' in told.err
+    assert out.is_file()
+
+
+def test_speed_and_size_of_both_files_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    source, out = network(tmp_path / 'a.onnx'), tmp_path / 'b.onnx'
+    assert exit_code('quantize', source, '--out', out, '--dynamic') == 0
+    lines = [line.split() for line in capsys.readouterr().out.replace('│', ' ').splitlines()]
+    rows = {line[0]: [float(x) for x in line[1:]] for line in lines if line[:1] in (['ms'], ['MB'])}
+    assert len(rows) == 2
+    for before, after, ratio in rows.values():
+        assert ratio == pytest.approx(after / before, rel=0.01)
+    sizes = [path.stat().st_size / 2**20 for path in (source, out)]
+    assert rows['MB'][:2] == pytest.approx(sizes, rel=0.001)
+
+
+def test_a_model_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    out = network(tmp_path / 'a.onnx')
+    assert exit_code('quantize', 'nothere.onnx', '--out', out, '--dynamic') == 2
+    assert 'there is no model file nothere.onnx' in capsys.readouterr().err
+
+
 def test_pictures_are_chosen_evenly(
     tmp_path: Path, pictures: Path, capsys: pytest.CaptureFixture
 ) -> None:
@@ -121,6 +153,8 @@ def test_pictures_are_chosen_evenly(
         ({'precision': 'fp16'}, ['--dynamic'], 'without --fp16'),
         ({'qkv': 'other'}, ['--dynamic'], 'no products with weights'),
         ({'size': [24, 33]}, ['--static', 'in'], '0.png: the picture has 32 x 24 pixels'),
+        ({}, ['--static', 'text'], 'none of the pictures can be used'),
+        ({}, ['--dynamic', '--config', 'none.py'], 'config none.py does not exist'),
         ({}, ['--static', 'nowhere'], 'nowhere matches no picture'),
         ({}, ['--static', 'in', '--max-pictures', '0'], '--max-pictures 0'),
         ({}, ['--dynamic', '--out', 'a.onnx'], 'is the model itself'),
@@ -138,6 +172,7 @@ def test_what_cannot_be_done_is_told_and_nothing_is_left(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     network(tmp_path / 'a.onnx', **meta)
+    (tmp_path / 'text').write_text('no picture')
     before = sorted(tmp_path.rglob('*'))
     assert exit_code('quantize', 'a.onnx', '--out', 'b.onnx', *options) == 2
     errors = [x for x in capsys.readouterr().err.splitlines() if x.startswith('error: ')]

@@ -70,5 +70,14 @@ def test_other_steps_are_refused_by_name(step: dict) -> None:
         find_resizing([{'type': 'LoadImageFromNDArray'}, step])
 
 
+@pytest.mark.parametrize('step', [{'scale': (64, 32), 'keep_ratio': True}, {'scale_factor': 0.1}])
+def test_a_sliver_keeps_one_pixel(step: dict) -> None:
+    """Where the pipeline of the framework fails."""
+    for shape in ((500, 1), (1, 500)):
+        for size in (None, shape):
+            (found,) = graph(step, size).run(None, {'pictures': np.zeros((1, *shape, 3), np.uint8)})
+            assert min(found.shape[2:]) == 1
+
+
 def test_a_factor_of_one_is_no_resizing() -> None:
     assert find_resizing([{'type': 'mmdet.Resize', 'scale_factor': 1.0}]) is None

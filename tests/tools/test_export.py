@@ -11,12 +11,19 @@ from tiny_run import Run, call, exit_code, load_tool, trained
 pytest.importorskip('mmseg')
 pytest.importorskip('onnxscript')
 
+from vit5_dense.backbones.lora import merge_lora
+from vit5_dense.building import build_model
+from vit5_dense.config import load_config
 from vit5_dense.errors import UserError
-from vit5_dense.export import whole
+from vit5_dense.export import check, whole
+from vit5_dense.export.check import compare
+from vit5_dense.export.check_layers import compare_layers, prepare, with_layers
+from vit5_dense.inference import load_predictor
 from vit5_dense.instances import Instances
 from vit5_dense.onnx_model import OnnxModel
 from vit5_dense.pictures import read_picture
 
+FLOAT, FLOAT16 = onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16
 STANDARD = {'', 'ai.onnx'}
 
 
@@ -173,11 +180,77 @@ def test_a_wrong_file_is_not_called_done(
     assert 'does not compute what the model does' in capsys.readouterr().out.replace('\n', ' ')
 
 
+def destroy(path: Path, part: str, out: Path) -> Path:
+    """A copy of a file in which the weights of a part are zero."""
+    model = onnx.load(path)
+    chosen = [
+        tensor
+        for tensor in model.graph.initializer
+        if part in tensor.name and tensor.data_type in (FLOAT, FLOAT16)
+    ]
+    assert chosen
+    for tensor in chosen:
+        tensor.raw_data = bytes(len(tensor.raw_data))
+    onnx.save(model, out)
+    return out
+
+
+@pytest.mark.parametrize('half', [False, True], ids=['fp32', 'fp16'])
+def test_a_detector_that_finds_nothing_is_compared_layer_by_layer(
+    detector: tuple[Path, Run], tmp_path: Path, half: bool
+) -> None:
+    trained_run = detector[1]
+    cfg = load_config(str(trained_run.config), {'model.test_cfg.rcnn.score_thr': 0.99})
+    predictor = load_predictor(cfg, trained_run.checkpoint)
+    good = tmp_path / 'good.onnx'
+    whole.save(whole.export(predictor, (70, 90), half=half), good)
+    picture = [np.random.default_rng(0).integers(0, 256, (70, 90, 3), np.uint8)]
+    (row,) = compare(good, predictor, picture)
+    assert (row['objects'], row['found'], row['right']) == (0, 0, True)
+    for part in ('backbone', 'rpn_cls', 'bbox_head', 'mask_head'):
+        (row,) = compare(destroy(good, part, tmp_path / 'wrong.onnx'), predictor, picture)
+        assert (row['objects'], row['found'], row['right']) == (0, 0, False)
+
+
+def test_a_file_that_resizes_otherwise_is_wrong(
+    segmentor: Path, detector: tuple[Path, Run], config: Path, run: Run
+) -> None:
+    """Made with Resize and looked at without, or the other way round."""
+    picture = np.random.default_rng(0).integers(0, 256, (70, 100, 3), np.uint8)
+    (row,) = compare(segmentor, load_predictor(load_config(str(config)), run.checkpoint), [picture])
+    assert row['right'] is True
+    plain = load_predictor(load_config(str(run.config)), run.checkpoint)
+    (row,) = compare(segmentor, plain, [picture])
+    assert row['right'] is False
+    trained_run = detector[1]
+    cfg = load_config(str(trained_run.config), {'model.test_cfg.rcnn.score_thr': 0.99})
+    predictor = load_predictor(cfg, trained_run.checkpoint)
+    assert compare_layers(with_layers(detector[0]), predictor, picture) < 1e-3
+    other = np.random.default_rng(1).integers(0, 256, (3, 70, 100)).astype(np.float32)
+    assert prepare(predictor, picture, other) is None
+
+
+def test_what_could_not_be_compared_is_not_called_right(
+    segmentor: Path,
+    config: Path,
+    run: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+) -> None:
+    monkeypatch.setattr(whole, 'export', lambda *options: onnx.load(segmentor))
+    monkeypatch.setattr(check, 'compare', lambda *options: [{'size': (1, 1), 'right': None}] * 2)
+    assert exit_code('export', config, run.checkpoint, '--out', tmp_path / 'a.onnx') == 1
+    assert 'is not checked' in ' '.join(capsys.readouterr().out.split())
+
+
 @pytest.mark.parametrize(
     ('options', 'message'),
     [
         (('--out', 'a.pth'), '--out a.pth must name a file that ends in .onnx'),
-        (('--out', 'a.onnx', '--opset', '11'), '--opset 11 must be 18 or more'),
+        (('--out', 'a.onnx', '--opset', '11'), '--opset 11 must be from 18 to'),
+        (('--out', 'a.onnx', '--opset', '999'), '--opset 999 must be from 18 to'),
+        (('--out', 'a.onnx', '--size', '99999999x99999999'), 'is too large for the memory'),
         (('--out', 'a.onnx', '--picture', 'none.png'), 'none.png cannot be read'),
     ],
 )
@@ -198,6 +271,64 @@ def test_a_file_that_would_be_too_large_is_not_written(
     with pytest.raises(UserError, match=r'large\.onnx would have 0\.0 GB, an ONNX file holds 2'):
         whole.save(model, tmp_path / 'large.onnx')
     assert not list(tmp_path.iterdir())
+
+
+def test_a_good_file_is_not_replaced_by_one_that_does_not_run(
+    segmentor: Path, tmp_path: Path
+) -> None:
+    out, model = tmp_path / 'a.onnx', onnx.load(segmentor)
+    whole.save(model, out)
+    before = out.read_bytes()
+    model.metadata_props.pop()
+    with pytest.raises(UserError, match=f'^{out} is an ONNX file, but no model'):
+        whole.save(model, out)
+    assert out.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [out]
+
+
+@pytest.mark.parametrize('tool', ['export', 'visualize'])
+def test_an_exported_file_is_no_checkpoint(
+    tool: str, segmentor: Path, config: Path, capsys: pytest.CaptureFixture
+) -> None:
+    more = () if tool == 'export' else ('a.png',)
+    assert exit_code(tool, config, segmentor, *more, '--out', 'out.onnx') == 2
+    assert 'is an exported file' in capsys.readouterr().err
+
+
+def test_adapters_are_merged(run: Run, tmp_path: Path) -> None:
+    """The graph of a model with LoRA is that of the plain one with the same features."""
+    pytest.importorskip('peft')
+    options = {'model.backbone.type': 'ViT5LoRA'}
+    model = build_model(load_config(str(run.config), options))
+    for name, value in model.named_parameters():
+        if '.lora_' in name:
+            torch.nn.init.normal_(value, std=0.5)
+    state = model.state_dict()
+    meta = torch.load(run.checkpoint, weights_only=True)['meta']
+    graphs, found = [], []
+    picture = np.random.default_rng(0).integers(0, 256, (70, 90, 3), np.uint8)
+    for more, weights in ((options, state), ({}, merge_lora(state))):
+        torch.save({'state_dict': weights, 'meta': meta}, tmp_path / 'a.pth')
+        predictor = load_predictor(load_config(str(run.config), more), tmp_path / 'a.pth')
+        graphs.append(whole.export(predictor, (70, 90)))
+        whole.save(graphs[-1], tmp_path / 'a.onnx')
+        assert compare(tmp_path / 'a.onnx', predictor, [picture])[0]['right'] is True
+        found.append(OnnxModel(tmp_path / 'a.onnx')(picture))
+        assert type(predictor.model.backbone).__name__ == ('ViT5LoRA' if more else 'ViT5')
+    assert len(graphs[0].graph.node) == len(graphs[1].graph.node)
+    assert np.array_equal(*found)
+
+
+def test_both_files_of_a_quantisation_are_scored(
+    segmentor: Path, config: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    out, scores = tmp_path / 'int8.onnx', tmp_path / 'scores.json'
+    argv = (segmentor, '--out', out, '--dynamic', '--config', config)
+    assert exit_code('quantize', *argv) == 0
+    lines = capsys.readouterr().out.replace('│', ' ').splitlines()
+    (row,) = (line.split() for line in lines if line.split()[:1] == ['mIoU'])
+    expected = [call('test', config, file, '--out', scores)['mIoU'] for file in (segmentor, out)]
+    assert [float(x) for x in row[1:3]] == pytest.approx(expected, rel=1e-3)
 
 
 @pytest.mark.parametrize('size', ['512', '0x5', 'axb', '5x5x5'])

@@ -4,10 +4,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from tiny_run import Run, exit_code, trained, write_config
 from vit5_dense import picture_run
+from vit5_dense.building import build_model
 from vit5_dense.config import load_config
 from vit5_dense.inference import Segmenter
 from vit5_dense.picture_files import unique_names
@@ -145,6 +147,61 @@ def test_unreadable_pictures_are_named_and_the_others_go_on(
     assert 'c.jpg cannot be read' in errors[1]
     assert '2 of 4 pictures' in captured.out
     assert 'Traceback' not in captured.err
+
+
+@pytest.mark.parametrize('fails', ['pipeline', 'model'])
+def test_pictures_that_the_model_fails_on_are_named_and_the_others_go_on(
+    infer: Infer,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    fails: str,
+) -> None:
+    """In a batch with others of its size."""
+    for name in ('a.png', 'b.png', 'c.png', 'd.png'):
+        save(tmp_path / 'in' / name)
+    Image.new('RGB', (30, 20)).save(tmp_path / 'in' / 'b.png')
+    kind = 'prepare' if fails == 'pipeline' else 'samples'
+    real = getattr(Segmenter, kind)
+
+    def fail_on_black(self: Segmenter, given: Any) -> Any:
+        values = [given] if fails == 'pipeline' else [item['inputs'] for item in given]
+        if any(value.max() == 0 for value in values):
+            raise RuntimeError('black\nis no colour')
+        return real(self, given)
+
+    monkeypatch.setattr(Segmenter, kind, fail_on_black)
+    assert infer(tmp_path / 'in', options=('--batch', 3)) == 1
+    captured = capsys.readouterr()
+    assert results(tmp_path) == ['a.png', 'c.png', 'd.png']
+    assert '3 of 4 pictures' in captured.out
+    (error,) = (line for line in captured.err.splitlines() if line.startswith('error: '))
+    assert error.endswith('b.png: RuntimeError: black is no colour')
+
+
+@pytest.mark.parametrize('options', [(), ('--tile', 64)], ids=['whole', 'tiles'])
+def test_a_head_with_one_channel_gives_class_numbers(
+    run: Run, tmp_path: Path, options: tuple[object, ...]
+) -> None:
+    head = """
+head = dict(num_classes=2, out_channels=1, threshold=0.5)
+model['decode_head'].update(head, loss_decode=dict(type='CrossEntropyLoss', use_sigmoid=True))
+model['auxiliary_head'].update(head, loss_decode=model['decode_head']['loss_decode'])
+"""
+    config = write_config(tmp_path, run.data, head, 'binary')
+    meta = {'classes': ('a', 'b'), 'palette': [[255, 0, 0], [0, 255, 0]]}
+    state = build_model(load_config(str(config))).state_dict()
+    checkpoint = tmp_path / 'binary.pth'
+    torch.save({'state_dict': state, 'meta': {'dataset_meta': meta}}, checkpoint)
+    picture = save(tmp_path / 'a.png', 70, 90)
+    argv = (config, checkpoint, picture, '--out', tmp_path / 'out', *options)
+    assert exit_code('infer', *argv) == 0
+    labels = read_label(tmp_path / 'out' / 'labels' / 'a.png')
+    assert labels.shape == (70, 90)
+    predictor = Segmenter(load_config(str(config)), checkpoint)
+    found = predictor(read_picture(picture))
+    assert found.dtype == np.int64
+    assert set(np.unique(found)) <= {0, 1}
 
 
 def test_pictures_of_one_name_keep_results_of_their_own(infer: Infer, tmp_path: Path) -> None:

@@ -5,8 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from timm.data import resolve_data_config
 
+from tiny import TINY
 from tiny_run import call, exit_code, load_tool
+from vit5_dense.timm_models import ViT5Classifier, default_cfgs
 
 
 @pytest.fixture
@@ -71,6 +74,7 @@ def test_a_value_that_cannot_be_is_refused_in_one_line(
         ("dict(type='X')", 'backbone'),
         ("dict(type='X', backbone=dict(type='ResNet', depth=50))", 'ResNet'),
         ("dict(type='X', backbone=dict(type='ViT5', arch='giant'))", 'giant'),
+        ("dict(type='X', backbone=dict(type='ViT5', arch='ti', in_channels=4))", 'in_channels=4'),
     ],
 )
 def test_a_config_without_a_vit5_is_refused(
@@ -81,6 +85,30 @@ def test_a_config_without_a_vit5_is_refused(
     error = capsys.readouterr().err
     assert str(folder / 'mine.py') in error
     assert part in error
+
+
+def test_the_sizes_of_a_config_s_weights_are_kept_and_pictures_are_made_for_them(
+    tmp_path: Path,
+) -> None:
+    text = "dict(type='ViT5', arch='ti', pretrain_img_size=288, patch_size=32, num_registers=9)"
+    (tmp_path / 'mine.py').write_text(f"model = dict(type='X', backbone={text})\n")
+    tool = load_tool('linear_probe')
+    model = tool.build_model(tool.parse_args([str(tmp_path / 'mine.py'), str(tmp_path)]))
+    assert model.patch_embed.proj.weight.shape[2:] == (32, 32)
+    assert model.pos_embed.shape[1] == 9 * 9
+    assert model.num_registers == 9
+    (tmp_path / 'train' / 'red').mkdir(parents=True)
+    Image.new('RGB', (500, 400)).save(tmp_path / 'train' / 'red' / 'a.png')
+    picture, _ = tool.open_split(tmp_path / 'train', model)[0]
+    assert picture.shape == (3, 288, 288)
+
+
+@pytest.mark.parametrize('arch', ['base_patch16_224', 'base_patch16_384'])
+def test_a_config_s_pictures_are_those_of_the_model_of_the_same_weights(arch: str) -> None:
+    side = int(arch[-3:])
+    ours = resolve_data_config({}, model=ViT5Classifier(TINY, side))
+    assert ours == resolve_data_config({}, pretrained_cfg=default_cfgs[f'vit5_{arch}'])
+    assert ours['crop_pct'] == {224: 0.9, 384: 1.0}[side]
 
 
 @pytest.mark.parametrize('workers', [0, 1])

@@ -90,6 +90,16 @@ def test_the_matrix_of_a_detector_holds_all_labelled_objects(
     assert (tmp_path / 'r' / 'worst').is_dir()
 
 
+def test_as_many_pictures_are_shown_as_are_asked_for(run: Run, tmp_path: Path) -> None:
+    argv = [run.config, run.checkpoint, '--work-dir', tmp_path, '--report', tmp_path]
+    call('test', *argv, '--report-pictures', '2')
+    sheets = {path.stem for path in (tmp_path / 'worst').iterdir()}
+    with (tmp_path / 'pictures.csv').open(newline='') as file:
+        ranked = [row['name'] for row in csv.DictReader(file)]
+    assert sheets == set(ranked[:2])
+    assert len(ranked) == 3
+
+
 def test_what_goes_against_a_report_is_refused_before_anything_is_read(
     run: Run, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:

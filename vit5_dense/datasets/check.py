@@ -2,11 +2,12 @@
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from mmengine.config import Config
 
-from ..building import building
+from ..building import HEAD, building
 from .check_duplicates import duplicates
 from .check_objects import plan_objects
 from .check_pairs import plan_masks
@@ -35,6 +36,7 @@ def open_pictures(part: Part, plan: Plan, results: Iterable[Found]) -> list[Faul
         What is wrong.
     """
     faults: list[Fault] = []
+    indexed: list[str] = []
     counts = plan.counts.copy()
     for found in results:
         if found.size:
@@ -43,6 +45,11 @@ def open_pictures(part: Part, plan: Plan, results: Iterable[Found]) -> list[Faul
             counts += found.counts
         part.ignored += found.ignored
         faults += found.faults
+        indexed += filter(None, [found.indexed])
+    if indexed:
+        words = f'palette indices are taken as labels: {len(indexed)} files, of other colours than '
+        words += 'the palette of the data set. tools/convert_masks.py makes labels of colours'
+        faults.append(Fault('warning', 'palette masks', part.split, indexed[0], words))
     for name, number in zip(plan.classes, counts, strict=True):
         part.classes[name] += int(number)
     return faults
@@ -55,6 +62,34 @@ def never_seen(part: Part, file: str) -> list[Fault]:
         return []
     words = f'{len(missing)} of {len(part.classes)} classes never occur: {listing(missing)}'
     return [Fault('warning', 'class that never occurs', part.split, file, words)]
+
+
+def numbered_heads(node: Any, name: str = '') -> Iterator[tuple[str, int]]:
+    """Dotted name and number of classes of every head of a model's config that knows them."""
+    if isinstance(node, Mapping):
+        if HEAD.search(name) and 'num_classes' in node:
+            yield name, node['num_classes']
+        children: Iterable[tuple[Any, Any]] = node.items()
+    else:
+        children = enumerate(node) if isinstance(node, list | tuple) else ()
+    for key, child in children:
+        yield from numbered_heads(child, f'{name}.{key}' if name else str(key))
+
+
+def wrong_heads(cfg: Config, split: str, classes: int) -> list[Fault]:
+    """Heads of another number of classes than the data set, which ``check_classes`` refuses."""
+    return [
+        Fault(
+            'error',
+            'number of classes',
+            split,
+            str(cfg.filename),
+            f'{name}.num_classes is {number}, but the data set has {classes} classes: set '
+            f'model.{name}.num_classes={classes}',
+        )
+        for name, number in numbered_heads(cfg.model)
+        if classes and number not in (None, classes)
+    ]
 
 
 def check_split(report: Report, cfg: Config, split: str, track: Track) -> None:
@@ -74,6 +109,8 @@ def check_split(report: Report, cfg: Config, split: str, track: Track) -> None:
             is_seg = source.task == 'segmentation'
             plan = plan_masks(source) if is_seg else plan_objects(source, report.quick)
         part.plans.append(plan)
+        heads = wrong_heads(cfg, split, len(plan.classes))
+        report.faults += [fault for fault in heads if fault not in report.faults]
         part.unit, part.pictures = plan.unit, part.pictures + plan.pictures
         part.ignored += plan.ignored
         jobs, until = plan.jobs, math.inf

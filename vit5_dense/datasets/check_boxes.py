@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from .check_report import Fault, Level
-from .coco_annotations import Entry
+from .coco_annotations import LONGEST, Entry, run_lengths
 
 OUTSIDE = 1.0  # pixels by which a box may stick out of its picture: rounding
 
@@ -19,6 +19,19 @@ def polygon_area(polygon: Sequence[float]) -> float:
     return abs(float(inner + x[-1] * y[0] - y[-1] * x[0])) / 2
 
 
+def meets(polygon: Sequence[float], width: float, height: float) -> bool:
+    """Whether the bounding box of corners x, y, x, y ... overlaps a picture of this size."""
+    x, y = polygon[::2], polygon[1::2]
+    return min(x) < width and max(x) > 0 and min(y) < height and max(y) > 0
+
+
+def is_background(counts: list[int] | str) -> bool:
+    """Whether good run lengths are a single one, that of the background."""
+    if isinstance(counts, str):
+        return len(counts) <= LONGEST and len(run_lengths(counts) or ()) == 1
+    return len(counts) == 1
+
+
 class Tally:
     """Counts objects of one file the way mmdet learns from them, and collects faults.
 
@@ -26,7 +39,7 @@ class Tally:
         split: For faults.
         path: The annotation file.
         labels: Class number of each category's id.
-        with_masks: Whether masks are learnt.
+        with_masks: Whether masks are learnt, which ``check_masks`` has passed.
     """
 
     def __init__(self, split: str, path: Path, labels: Mapping[int, int], with_masks: bool) -> None:
@@ -47,16 +60,10 @@ class Tally:
             self.ignored['objects too small or outside'] += 1
         elif entry.get('iscrowd'):
             self.ignored['crowds'] += 1
-        elif self.with_masks and self.has_no_mask(entry):
+        elif self.with_masks and self.has_no_mask(entry, width, height):
             self.ignored['objects without a usable mask'] += 1
         else:
             self.counts[label] += 1
-        segmentation = entry.get('segmentation')
-        if self.with_masks and isinstance(segmentation, dict):
-            size = segmentation.get('size')
-            if size != [height, width]:
-                words = f'run lengths of size {size}, the picture is [{height}, {width}]'
-                self.fault('error', 'size mismatch', entry, words)
 
     def is_left_out(self, entry: Entry, width: float, height: float) -> bool:
         """Whether mmdet drops an object for its box; see ``CocoDataset.parse_data_info``."""
@@ -76,16 +83,21 @@ class Tally:
             self.fault('warning', 'box partly outside the picture', entry, size)
         return False
 
-    def has_no_mask(self, entry: Entry) -> bool:
+    def has_no_mask(self, entry: Entry, width: float, height: float) -> bool:
         """Whether mmdet drops an object since none of its polygons has three corners."""
-        polygons = entry.get('segmentation')
-        if not isinstance(polygons, list):
+        segmentation = entry['segmentation']
+        if isinstance(segmentation, dict):
+            if is_background(segmentation['counts']):
+                self.fault('warning', 'mask without a pixel', entry, 'run lengths of background')
             return False
-        usable = [one for one in polygons if len(one) >= 6 and len(one) % 2 == 0]
-        bad = [f'polygon of {len(one)} numbers' for one in polygons if one not in usable]
+        usable = [one for one in segmentation if len(one) >= 6 and len(one) % 2 == 0]
+        bad = [f'polygon of {len(one)} numbers' for one in segmentation if one not in usable]
         bad += [f'polygon without area {one[:8]}' for one in usable if polygon_area(one) == 0]
         if bad:
             self.fault('warning', 'degenerate polygon', entry, ', '.join(bad[:3]))
+        if usable and not any(meets(one, width, height) for one in usable):
+            words = f'polygons {usable[0][:8]} ..., the picture is {width}x{height}'
+            self.fault('warning', 'mask without a pixel', entry, words)
         return not usable
 
     def fault(self, level: Level, kind: str, entry: Entry, words: str) -> None:

@@ -1,7 +1,7 @@
 """Label maps of a segmentation data set, looked at as they are on disk."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite
 from pathlib import Path
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
-from ..pictures import PictureError
+from ..pictures import Palette, PictureError
 from .check_report import Fault, Found
 
 UNLEARNT = 'ignored pixels'
@@ -24,6 +24,8 @@ class Rule(NamedTuple):
         classes: How many there are.
         ignored: Class numbers that no head learns from.
         shifted: Whether 0 in a file is no class and 1 the first (``reduce_zero_label``).
+        palette: RGB colour of each class.
+        decoder: What files are decoded with, see ``Source``.
     """
 
     split: str
@@ -31,6 +33,8 @@ class Rule(NamedTuple):
     classes: int
     ignored: frozenset[int]
     shifted: bool
+    palette: Palette = ()
+    decoder: str = 'pillow'
 
 
 def label_table(reduce_zero_label: bool, label_map: Mapping[int, int] | None) -> np.ndarray:
@@ -52,18 +56,25 @@ def label_table(reduce_zero_label: bool, label_map: Mapping[int, int] | None) ->
     return table
 
 
-def read_values(path: Path) -> np.ndarray:
-    """A mask as Pillow decodes it, the way mmseg does: a palette's indices, not its colours.
+def read_values(path: Path, decoder: str = 'pillow') -> tuple[np.ndarray, list[int]]:
+    """A mask as mmseg decodes it: Pillow gives a palette's indices, others its colours.
 
     Returns:
-        (H, W), or (H, W, channels).
+        (H, W), or (H, W, channels); and R, G, B, R ... of the palette whose indices these are.
 
     Raises:
         PictureError: If it cannot be read whole.
     """
     try:
+        if decoder != 'pillow':
+            from mmcv import imfrombytes
+
+            values = imfrombytes(path.read_bytes(), 'unchanged', backend=decoder)
+            if values is None:
+                raise ValueError(f'{decoder} knows no such format')
+            return values, []
         with Image.open(path) as file:
-            return np.asarray(file)
+            return np.asarray(file), (file.mode == 'P' and file.getpalette()) or []
     except Exception as error:  # decoders raise anything on a broken file
         raise PictureError(f'{path} cannot be read: {error}') from error
 
@@ -97,7 +108,7 @@ def look_at_labels(path: Path, rule: Rule, size: tuple[int, int] | None) -> Foun
     faults: list[Fault] = []
     counts, ignored = np.zeros(rule.classes, np.int64), Counter[str]()
     try:
-        values = read_values(path)
+        values, palette = read_values(path, rule.decoder)
     except PictureError as error:
         reason = str(error).removeprefix(f'{path} ')
         return Found(None, counts, ignored, [error_in('unreadable mask', rule.split, path, reason)])
@@ -107,6 +118,8 @@ def look_at_labels(path: Path, rule: Rule, size: tuple[int, int] | None) -> Foun
         faults.append(error_in('size mismatch', rule.split, path, words))
     if values.ndim > 2:
         words = f'{mode_of(path)} with {values.shape[2]} channels; a mask has one, of class numbers'
+        if mode_of(path) == 'P':
+            words += f": set imdecode_backend='pillow', {rule.decoder} gives a palette's colours"
         faults.append(error_in('mask of colours', rule.split, path, words))
         return Found(None, counts, ignored, faults)
     found = histogram(values)
@@ -135,7 +148,27 @@ def look_at_labels(path: Path, rule: Rule, size: tuple[int, int] | None) -> Foun
     elif values.dtype.itemsize > 1:
         words = f'{mode_of(path)}: more than 8 bits, of which 8 are read'
         faults.append(Fault('warning', 'mask of more than 8 bits', rule.split, str(path), words))
-    return Found(None, counts, ignored, faults)
+    if not faults and not counts.any():
+        words = f'all {values.size} pixels are ignored: nothing is learnt from it'
+        faults.append(Fault('warning', 'mask without a class', rule.split, str(path), words))
+    indexed = str(path) if palette and not is_own(palette, found, rule) else None
+    return Found(None, counts, ignored, faults, indexed)
+
+
+def is_own(palette: Sequence[int], values: Iterable[int | float], rule: Rule) -> bool:
+    """Whether a file's palette has the colours of the data set for the values that are classes.
+
+    Args:
+        palette: R, G, B, R, G, B ... of the file.
+        values: Those that occur in it.
+        rule: How they are read.
+    """
+    labels = {int(value): int(rule.table[int(value)]) for value in values}
+    return all(
+        list(palette[3 * value : 3 * value + 3]) == list(rule.palette[label])
+        for value, label in labels.items()
+        if label < len(rule.palette) and label not in rule.ignored
+    )
 
 
 def error_in(kind: str, split: str, file: Path | str, value: str) -> Fault:

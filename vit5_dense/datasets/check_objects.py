@@ -23,6 +23,7 @@ from .coco_annotations import (
     check_masks,
     check_objects,
     listing,
+    mask_mistake,
     read_annotations,
 )
 
@@ -81,19 +82,22 @@ def draw_picture(
     boxes = np.array([entry['bbox'] for entry in shown], float).reshape(-1, 4)
     boxes[:, 2:] += boxes[:, :2]
     masks = None
-    if shown and all(entry.get('segmentation') for entry in shown):
-        masks = np.stack([mask_of(entry['segmentation'], height, width) for entry in shown])
+    codes = [entry.get('segmentation') for entry in shown]
+    if shown and not any(mask_mistake(code, height, width) for code in codes):
+        masks = np.stack([mask_of(code, height, width) for code in codes])
     numbers = np.array([labels[entry['category_id']] for entry in shown], int)
     return draw_instances(picture, Instances(boxes, numbers, None, masks), classes, palette)
 
 
-def file_faults(source: Source, content: Entry, path: Path) -> tuple[list[int], list[Fault]]:
+def file_faults(source: Source, content: Entry, path: Path) -> tuple[list[int], bool, list[Fault]]:
     """Check what the data set asks of its annotation file.
 
     Returns:
-        The file's id of each class, empty if the names do not fit, and what is wrong.
+        The file's id of each class, empty if the names do not fit; whether there are masks to
+        learn from; and what is wrong.
     """
     classes, split, faults = source.dataset.metainfo['classes'], source.split, []
+    masked = source.with_masks
     ids: list[int] = []
     try:
         ids = category_ids(content, classes, path)
@@ -113,13 +117,14 @@ def file_faults(source: Source, content: Entry, path: Path) -> tuple[list[int], 
         try:
             check_masks(content, path)
         except AnnotationError as error:
+            masked = False
             faults.append(refused('objects without a mask', split, path, error))
     if ids and not source.dataset.test_mode:
         try:
             check_objects(content, ids, path)
         except AnnotationError as error:
             faults.append(refused('nothing to learn', split, path, error))
-    return ids, faults
+    return ids, masked, faults
 
 
 def refused(kind: str, split: str, path: Path, error: AnnotationError) -> Fault:
@@ -164,9 +169,9 @@ def plan_objects(source: Source, quick: bool) -> Plan:
     except AnnotationError as error:
         plan.faults = [refused('annotation file', split, path, error)]
         return plan
-    ids, plan.faults = file_faults(source, content, path)
+    ids, masked, plan.faults = file_faults(source, content, path)
     labels = {number: label for label, number in enumerate(ids)}
-    tally = Tally(split, path, labels, source.with_masks)
+    tally = Tally(split, path, labels, masked)
     images = {entry['id']: entry for entry in content['images']}
     objects: dict[int, list[Entry]] = {}
     for entry in content['annotations']:

@@ -39,7 +39,7 @@ def look_at_pair(pair: Pair, rule: Rule) -> Found:
     if pair.labels is None:
         return Found(size, None, Counter(), faults)
     found = look_at_labels(Path(pair.labels), rule, size)
-    return Found(size, found.counts, found.ignored, faults + found.faults)
+    return found._replace(size=size, faults=faults + found.faults)
 
 
 def draw_pair(pair: Pair, rule: Rule, palette: Palette) -> np.ndarray:
@@ -47,7 +47,8 @@ def draw_pair(pair: Pair, rule: Rule, palette: Palette) -> np.ndarray:
     picture = read_picture(Path(pair.picture))
     if pair.labels is None:
         return picture
-    return overlay(picture, rule.table[read_values(Path(pair.labels))], palette)
+    values, _ = read_values(Path(pair.labels), rule.decoder)
+    return overlay(picture, rule.table[values], palette)
 
 
 def files_below(folder: str | None, inner: str = '') -> Iterator[str]:
@@ -128,12 +129,15 @@ def plan_masks(source: Source) -> Plan:
     dataset, split = source.dataset, source.split
     names = dataset.metainfo.get('classes')
     classes = () if isinstance(names, str) or not names else tuple(names)
+    palette = dataset.metainfo.get('palette') or ()
     rule = Rule(
         split,
         label_table(dataset.reduce_zero_label, dataset.label_map),
         len(classes),
         source.ignored,
         dataset.reduce_zero_label,
+        palette,
+        source.decoder,
     )
     listed = dataset.ann_file and not os.path.isdir(dataset.ann_file)
     pairs, faults = (pairs_of_file if listed else pairs_in_folders)(dataset, split)
@@ -146,7 +150,6 @@ def plan_masks(source: Source) -> Plan:
     if not pairs and not lacking:
         words = f'no picture whose name ends with {dataset.img_suffix}: set img_suffix'
         faults.append(error_in('no pictures', split, folder, words))
-    palette = dataset.metainfo.get('palette')
     return Plan(
         classes=classes if labelled else (),
         palette=palette,

@@ -54,7 +54,7 @@ def drawn(part: Part, number: int) -> Iterator[tuple[str, np.ndarray]]:
         caption = f'{part.split}: {plan.path(job).stem}'
         try:
             yield caption, plan.draw(job)
-        except (OSError, ValueError, LookupError, TypeError) as error:  # broken files and labels
+        except Exception as error:  # broken files and labels raise anything
             yield f'{caption}\nnot drawn: {type(error).__name__}', BROKEN
 
 

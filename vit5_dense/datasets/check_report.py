@@ -52,12 +52,14 @@ class Found(NamedTuple):
         counts: Of each class, (classes,); None where they were counted before.
         ignored: What is not learnt, by name.
         faults: What is wrong.
+        indexed: Label file whose palette has other colours than the data set.
     """
 
     size: tuple[int, int] | None
     counts: np.ndarray | None
     ignored: Counter[str]
     faults: list[Fault]
+    indexed: str | None = None
 
 
 @dataclass

@@ -25,6 +25,7 @@ class Source(NamedTuple):
         with_masks: Whether its pipeline loads masks of objects.
         own_order: Whether labels follow the order of the annotation file, not that of the classes.
         ignored: Labels that no head learns from.
+        decoder: What its pipeline decodes label maps with, one of ``BACKENDS``.
         reason: Why it is unknown.
     """
 
@@ -34,6 +35,7 @@ class Source(NamedTuple):
     with_masks: bool = False
     own_order: bool = False
     ignored: frozenset[int] = frozenset({IGNORED})
+    decoder: str = 'pillow'
     reason: str = ''
 
 
@@ -55,6 +57,14 @@ def strange_loader(dataset: ConfigDict) -> str | None:
         if step.get('imdecode_backend') not in BACKENDS:
             return f'{name} with imdecode_backend={step["imdecode_backend"]!r}'
     return None
+
+
+def mask_decoder(dataset: ConfigDict) -> str:
+    """What a pipeline decodes label maps with: mmseg's default is Pillow, mmcv's is OpenCV."""
+    for step in steps_of(dataset.get('pipeline') or []):
+        if str(step.get('type', '')).rsplit('.', 1)[-1] == 'LoadAnnotations':
+            return step.get('imdecode_backend', 'pillow') or 'cv2'
+    return 'pillow'
 
 
 def kind_of(kind: Any, scope: str, ours: Any) -> tuple[str, bool]:
@@ -118,6 +128,7 @@ def find_source(cfg: Config, split: str, dataset: ConfigDict) -> Source:
         with_masks=any(step.get('with_mask') for step in steps_of(dataset.get('pipeline') or [])),
         own_order=own_order,
         ignored=ignored_labels(cfg, built) if task == 'segmentation' else frozenset(),
+        decoder=mask_decoder(dataset),
     )
 
 

@@ -1,9 +1,12 @@
 """COCO annotation files: mistakes found before a network is built. No framework is needed."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from math import inf
+from functools import lru_cache
+from itertools import accumulate
+from math import inf, isfinite
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +26,10 @@ KEYS = {
     },
     'categories': {'id': WHOLE, 'name': TEXT},
 }  # fmt: skip
+
+LONGEST = 7  # characters of a compressed run length: 35 bits, for more pixels than a picture has
+#: One of them: the bit for "more" (32) is in all characters but the last.
+NUMBERS = re.compile(f'[P-o]{{0,{LONGEST - 1}}}[0-O]')
 
 
 class AnnotationError(UserError):
@@ -149,12 +156,67 @@ def listing(names: Sequence[str]) -> str:
     return ', '.join(map(repr, names[:8])) + more
 
 
-def is_mask(segmentation: Any) -> bool:
-    """Whether it is polygons or run lengths; mmdet leaves out objects with too few corners."""
+@lru_cache(maxsize=1 << 16)
+def number_of(digits: str) -> int:
+    """A number from its characters: five bits in each, the lowest first, and the sign's at last."""
+    codes = [ord(digit) - ord('0') for digit in digits]
+    value = sum((code & 31) << 5 * place for place, code in enumerate(codes))
+    return value - (1 << 5 * len(codes)) if codes[-1] & 16 else value
+
+
+def run_lengths(code: str) -> list[int] | None:
+    """Decode COCO's compressed run lengths: from the fourth on differences to those two before.
+
+    Returns:
+        Pixels of background and object in turn; None if it is no such code.
+    """
+    digits = NUMBERS.findall(code)
+    if ''.join(digits) != code:
+        return None
+    runs = [*map(number_of, digits)]
+    for first in (1, 2):
+        runs[first::2] = accumulate(runs[first::2])
+    return runs
+
+
+def runs_mistake(segmentation: Entry, height: float, width: float) -> str | None:
+    """What is wrong with run lengths; short ones give masks of whatever is in the memory."""
+    size, counts = segmentation.get('size'), segmentation.get('counts')
+    runs = run_lengths(counts) if isinstance(counts, str) else counts
+    if size != [height, width]:
+        return f'run lengths of size {size!r:.40}, the picture is [{height}, {width}]'
+    if not isinstance(runs, list) or {*map(type, runs)} != {int} or min(runs) < 0:
+        return f'counts {counts!r:.40} are no run lengths'
+    if sum(runs) != height * width:
+        return f'run lengths of {sum(runs)} pixels, the picture has {height * width}'
+    return None
+
+
+def are_finite(numbers: Sequence[Any]) -> bool:
+    """Whether they are numbers that are finite, and so is their sum."""
+    try:
+        return {*map(type, numbers)} <= NUMBER[0] and isfinite(sum(numbers))
+    except OverflowError:  # of a whole number that no float holds
+        return False
+
+
+def mask_mistake(segmentation: Any, height: float, width: float) -> str | None:
+    """What is wrong with an object's mask.
+
+    Args:
+        segmentation: Polygons, which may be degenerate since mmdet leaves those out, or run
+            lengths.
+        height: Of the picture, in pixels.
+        width: Of the picture, in pixels.
+    """
     if isinstance(segmentation, dict):
-        counts, size = segmentation.get('counts'), segmentation.get('size')
-        return isinstance(counts, list | str) and isinstance(size, list)
-    return isinstance(segmentation, list) and {*map(type, segmentation)} == {list}
+        return runs_mistake(segmentation, height, width)
+    if not isinstance(segmentation, list) or {*map(type, segmentation)} != {list}:
+        return f'{segmentation!r:.40} is neither polygons nor run lengths'
+    for polygon in segmentation:
+        if not are_finite(polygon):
+            return f'polygon {polygon!r:.40} is no flat list of finite numbers x, y, x, y ...'
+    return None
 
 
 def check_masks(content: Entry, path: Path) -> None:
@@ -163,14 +225,18 @@ def check_masks(content: Entry, path: Path) -> None:
     Raises:
         AnnotationError: With the first annotation that has none, and how many there are.
     """
+    sizes = {entry['id']: (entry['height'], entry['width']) for entry in content['images']}
     lacking = [
-        entry['id'] for entry in content['annotations'] if not is_mask(entry.get('segmentation'))
+        (entry['id'], mistake)
+        for entry in content['annotations']
+        if (mistake := mask_mistake(entry.get('segmentation'), *sizes[entry['image_id']]))
     ]
     if lacking:
+        number, mistake = lacking[0]
         raise AnnotationError(
             f'{path}: {len(lacking)} of {len(content["annotations"])} annotations have no '
-            f'segmentation (polygons or run lengths), the first is annotation {lacking[0]}; a mask '
-            'head cannot learn from boxes: remove them, or train a model without masks '
+            f'segmentation to learn from, the first is annotation {number}: {mistake}; a mask '
+            'head cannot learn from boxes: mend or remove them, or train a model without masks '
             '(with_mask=False)'
         )
 

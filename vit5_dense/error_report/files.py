@@ -1,6 +1,7 @@
 """The files of an error report."""
 
 import csv
+import shutil
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -8,19 +9,20 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import UserError
 from ..picture_files import unique_names
-from ..pictures import save_picture
 from .collect import ErrorHook, percent
 from .confusion import confusions
 from .matrix_picture import draw_confusion
 from .page import Page
 
+NO_PICTURES = '--report shows pictures, and the test set has none'
 TOLD = 10  # confusions of the whole set
 
 
 def write_rows(path: Path, rows: Sequence[Sequence[object]]) -> None:
-    """Write a CSV file."""
-    with path.open('w', newline='', encoding='utf-8') as file:
+    """Write a CSV file; what is no UTF-8 in the name of a picture is escaped."""
+    with path.open('w', newline='', encoding='utf-8', errors='backslashreplace') as file:
         csv.writer(file).writerows(rows)
 
 
@@ -54,7 +56,7 @@ def make_page(
 ) -> Page:
     """All that the page shows; see ``write_report``."""
     worst = errors.worst()
-    names = unique_names([Path(one.path) for one in worst]) if worst else {}
+    names = unique_names([Path(one.path) for one in worst])
     for one in worst:
         one.name = names[Path(one.path)]
     order, columns = errors.columns(table)
@@ -88,7 +90,7 @@ def write_report(
 ) -> Path:
     """Write ``report.html``, ``confusion.png``, ``confusion.csv``, ``pictures.csv`` and sheets.
 
-    The sheets are in ``out/worst``; those that an earlier report left there are removed.
+    The sheets are moved to ``out/worst``; those that an earlier report left there are removed.
 
     Args:
         errors: After the test.
@@ -99,7 +101,12 @@ def write_report(
 
     Returns:
         The page.
+
+    Raises:
+        UserError: If no picture was tested.
     """
+    if not errors.pictures:
+        raise UserError(NO_PICTURES)
     page = make_page(errors, facts, scores, table)
     draw_confusion(out / 'confusion.png', errors.matrix, page.names)
     counts = errors.matrix.tolist()
@@ -108,8 +115,11 @@ def write_report(
     write_rows(out / 'pictures.csv', picture_rows(errors))
     for old in (out / 'worst').glob('*.png'):
         old.unlink()
+    (out / 'worst').mkdir(exist_ok=True)
     for one in page.worst:
-        save_picture(out / 'worst' / f'{one.name}.png', one.sheet)
+        one.sheet = Path(shutil.move(one.sheet, out / 'worst' / f'{one.name}.png'))
     path = out / 'report.html'
-    path.write_text(page.html((out / 'confusion.png').read_bytes()), encoding='utf-8')
+    html = page.html((out / 'confusion.png').read_bytes())
+    path.write_text(html, encoding='utf-8', errors='backslashreplace')
+    errors.sheets.cleanup()
     return path

@@ -5,13 +5,15 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from pathlib import Path
+from urllib.parse import quote
 
-import numpy as np
 from PIL import Image
 
 from ..pictures import Palette
 from .confusion import Confusion
 
+EMBEDDED = 20  # with hundreds of them a browser takes minutes to open a page
 PANELS = ('picture', 'truth', 'prediction', 'errors')
 STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; color: #222; max-width: 1240px; margin: 2em auto;
@@ -36,26 +38,26 @@ i { display: inline-block; width: .8em; height: .8em; margin-right: .3em; border
 
 @dataclass
 class Worst:
-    """A picture on which a model errs.
+    """A picture with the errors of a model.
 
     Attributes:
         name: Of its sheet, without suffix.
         path: Its file.
         score: What it was ranked by, in words.
         told: The largest confusions, each with words that hold ``{true}`` and ``{predicted}``.
-        sheet: Panels side by side, RGB, (H, W, 3), uint8.
+        sheet: PNG of panels side by side.
     """
 
     name: str
     path: str
     score: str
     told: list[tuple[Confusion, str]]
-    sheet: np.ndarray
+    sheet: Path
 
 
 @dataclass
 class Page:
-    """What is shown.
+    """What is shown; it holds the sheets of the first ``EMBEDDED`` pictures and links to others.
 
     Attributes:
         title: Heading.
@@ -117,11 +119,10 @@ class Page:
             parts += [
                 f'<h3>{place}. {escape(one.name)}: {escape(one.score)} '
                 f'<small>{escape(one.path)}</small></h3>{header}',
-                f'<img class="sheet" src="{embedded(one.sheet)}" alt="{escape(one.name)}">',
+                f'<img class="sheet" loading="lazy" alt="{escape(one.name)}" '
+                f'src="{embedded(one.sheet) if place <= EMBEDDED else linked(one.sheet)}">',
                 self.confusions(one.told),
             ]
-        if not self.worst:
-            parts.append('<p>There is no picture with an error.</p>')
         parts += [
             '<h2>Classes, the worst first</h2>' + table(['class', *columns], classes),
             '<h2>Largest confusions of the whole set</h2>' + self.confusions(self.told),
@@ -144,8 +145,14 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return '<table>' + '\n'.join(lines) + '</table>'
 
 
-def embedded(picture: np.ndarray) -> str:
-    """Address that holds a picture itself, RGB, (H, W, 3), uint8, as JPEG."""
+def linked(path: Path) -> str:
+    """Address of a picture in a folder beside the page."""
+    return quote(f'{path.parent.name}/{path.name}', errors='surrogateescape')
+
+
+def embedded(path: Path) -> str:
+    """Address that holds an RGB picture itself, as JPEG."""
     file = io.BytesIO()
-    Image.fromarray(picture).save(file, 'JPEG', quality=88, subsampling=0)  # 0: red stays sharp
+    with Image.open(path) as picture:
+        picture.save(file, 'JPEG', quality=88, subsampling=0)  # 0: red stays sharp
     return 'data:image/jpeg;base64,' + base64.b64encode(file.getvalue()).decode()

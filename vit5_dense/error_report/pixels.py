@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..pictures import Palette, read_picture
-from .collect import Compared, ErrorHook, percent, percents
+from .collect import WORST, Compared, ErrorHook, percent, percents
 from .confusion import (
     Confusion,
     count_pixels,
@@ -28,6 +28,8 @@ class PixelErrors(ErrorHook):
         classes: Name of each class.
         palette: RGB colour of each class.
         ignored: Label of the pixels that do not count.
+        number: See ``ErrorHook``.
+        folder: See ``ErrorHook``.
     """
 
     rest = '(no class)'
@@ -37,8 +39,15 @@ class PixelErrors(ErrorHook):
         'pixels are red, right ones gray, ignored ones black.'
     )
 
-    def __init__(self, classes: Sequence[str], palette: Palette, ignored: int = 255) -> None:
-        super().__init__(classes, palette)
+    def __init__(
+        self,
+        classes: Sequence[str],
+        palette: Palette,
+        ignored: int = 255,
+        number: float = WORST,
+        folder: Path | None = None,
+    ) -> None:
+        super().__init__(classes, palette, number, folder)
         self.ignored = ignored
 
     def compare(self, sample: Any) -> Compared:

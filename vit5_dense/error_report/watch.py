@@ -1,5 +1,6 @@
 """From a runner to the report of its test."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,8 @@ from ..config import describe
 from ..errors import UserError
 from ..inference import random_palette
 from ..instances import from_mmdet
-from .collect import ErrorHook
+from .collect import WORST, ErrorHook
+from .files import NO_PICTURES
 from .objects import ObjectErrors
 from .pixels import PixelErrors
 
@@ -80,22 +82,29 @@ def check_objects(dataset: Any) -> None:
             )
 
 
-def watch_errors(runner: Runner) -> ErrorHook:
+def watch_errors(runner: Runner, out: Path, number: float = WORST) -> ErrorHook:
     """Have a runner's test counted for a report; ``write_report`` writes what is returned.
 
+    Args:
+        runner: Before its test.
+        out: Folder of the report, which is there.
+        number: Of pictures that are shown.
+
     Raises:
-        UserError: If the test set has no labels.
+        UserError: If the test set has no pictures or no labels.
     """
     dataset = runner.test_dataloader.dataset
+    if not len(dataset):
+        raise UserError(NO_PICTURES)
     is_detector = runner.cfg.get('default_scope') == 'mmdet'
     (check_objects if is_detector else check_pixels)(dataset)
     classes = dataset.metainfo['classes']
     palette = dataset.metainfo.get('palette') or random_palette(len(classes))
     if is_detector:
-        hook: ErrorHook = ObjectErrors(classes, palette)
+        hook: ErrorHook = ObjectErrors(classes, palette, number, out)
     else:
         metrics = runner.test_evaluator.metrics
-        ignored = [m.ignore_index for m in metrics if hasattr(m, 'ignore_index')]
-        hook = PixelErrors(classes, palette, *ignored[:1])
+        ignored = next((m.ignore_index for m in metrics if hasattr(m, 'ignore_index')), 255)
+        hook = PixelErrors(classes, palette, ignored, number, out)
     runner.register_hook(hook)
     return hook

@@ -12,14 +12,14 @@ from PIL import Image
 from ..inference import Detector, Segmenter
 from ..instances import Instances
 from ..onnx_model import OnnxModel
+from .check_layers import compare_layers, error_of, prepare, session_for, with_layers
+from .detection_parts import MARK
 
 SIZES = ((96, 160), (160, 96), (333, 500))
-# What a right file keeps to: difference of logits as a share of the largest, share of the pixels
-# whose two best classes are further apart than that, overlap of matched boxes, error of scores.
+# What a right file keeps to: difference of logits and of layers as in ``error_of``, overlap of
+# matched boxes, error of scores.
 # In fp16 only objects that are drawn count: rounding decides which of many doubtful ones stay.
-# 2 % is what one step of 256 in a resized picture can do: OpenCV rounds in fixed point.
 LOGITS = {'fp32': 0.02, 'fp16': 0.05}
-AGREEMENT = {'fp32': 0.999, 'fp16': 0.999}
 OVERLAP = {'fp32': 0.99, 'fp16': 0.9}
 SCORE = {'fp32': 1e-3, 'fp16': 2e-2}
 CERTAIN = {'fp32': 0.0, 'fp16': 0.3}
@@ -59,12 +59,13 @@ def compare_objects(found: Instances, expected: Instances, precision: str) -> di
         ``objects`` of the model and ``found`` by the file; ``matched`` pairs of one class and
         nearly one box and score; ``error`` the largest difference of their scores, ``overlap`` the
         least of their boxes, ``masks`` that of their masks; ``unmatched`` objects of either that
-        count, those above ``CERTAIN``; and whether all is ``right``.
+        count, those above ``CERTAIN``; and whether all is ``right``, None if nothing that counts
+        was there to be compared.
     """
     assert found.scores is not None
     assert expected.scores is not None
     free = np.ones(len(found), bool)
-    errors, overlaps, masks, missed = [0.0], [1.0], [1.0], []
+    errors, overlaps, masks, missed, counted = [0.0], [1.0], [1.0], [], 0
     rows = zip(expected.boxes, expected.labels, expected.scores, strict=True)
     for i, (box, label, score) in enumerate(rows):
         overlap = boxes_overlap(box, found.boxes)
@@ -76,6 +77,7 @@ def compare_objects(found: Instances, expected: Instances, precision: str) -> di
             continue
         best = int(np.argmax(np.where(fit, overlap, -1)))
         free[best] = False
+        counted += score >= CERTAIN[precision]
         errors.append(float(error[best]))
         overlaps.append(float(overlap[best]))
         if expected.masks is not None:
@@ -83,6 +85,7 @@ def compare_objects(found: Instances, expected: Instances, precision: str) -> di
             masks.append(0.0 if mine is None else masks_overlap(mine, expected.masks[i]))
     alone = np.array([*missed, *found.scores[free]])
     unmatched = int((alone >= CERTAIN[precision]).sum())
+    fine = unmatched == 0 and min(masks) >= MASKS[precision]
     return {
         'objects': len(expected),
         'found': len(found),
@@ -91,7 +94,7 @@ def compare_objects(found: Instances, expected: Instances, precision: str) -> di
         'overlap': min(overlaps),
         'masks': min(masks),
         'unmatched': unmatched,
-        'right': unmatched == 0 and min(masks) >= MASKS[precision],
+        'right': fine if counted or not fine else None,
     }
 
 
@@ -106,43 +109,51 @@ def compare_labels(
 
     Args:
         labels: Class numbers by the file, (H, W).
-        logits: By the file, (classes, H, W).
-        expected: By the model, (classes, H, W); of one channel the probability.
+        logits: By the file, (classes, H, W); of one channel the probability.
+        expected: The same by the model.
         precision: Of the file.
         threshold: Of the probability.
 
     Returns:
-        ``agreement``, the share of pixels of one class; ``decided``, the same among those where
-        the model's best classes are not nearly equal; ``error``, the largest difference of
-        logits; ``range``, the largest of them; and whether all is ``right``.
+        ``agreement``, the share of pixels of one class; ``counted``, that of the pixels in which
+        the largest difference of logits cannot change the class; this difference as ``error``, an
+        absolute one, and as a ``share`` as in ``error_of``; and whether all is ``right``, None if
+        no pixel counts.
     """
-    scale = float(np.abs(expected).max())
-    error = float(np.abs(logits - expected).max())
     if len(expected) > 1:
         best = np.partition(expected, -2, axis=0)[-2:]
-        same, margin = labels == expected.argmax(0), best[1] - best[0]
+        same, margin = labels == expected.argmax(0), (best[1] - best[0]) / 2
     else:
-        same, margin = labels == (expected[0] > threshold), np.abs(expected[0] - threshold)
-    decided = margin > LOGITS[precision] * scale
-    share = float(same[decided].mean()) if decided.any() else 1.0
+        logits, expected = to_logits(logits), to_logits(expected)
+        gap = expected[0] - to_logits(np.array(threshold))
+        same, margin = labels == (gap > 0), np.abs(gap)
+    error = float(np.abs(logits - expected).max())
+    share = error_of(logits[None], expected[None])
+    counts = margin > error
+    fine = share is None or (share <= LOGITS[precision] and bool(same[counts].all()))
     return {
         'agreement': float(same.mean()),
-        'decided': share,
+        'counted': float(counts.mean()),
         'error': error,
-        'range': scale,
-        'right': share >= AGREEMENT[precision] and error <= LOGITS[precision] * scale,
+        'share': share,
+        'right': None if fine and (share is None or not counts.any()) else fine,
     }
 
 
+def to_logits(probability: np.ndarray) -> np.ndarray:
+    """Logits of probabilities; those beyond 1e-6 and 1 - 1e-6 are not told apart."""
+    inside = probability.astype(np.float64).clip(1e-6, 1 - 1e-6)
+    return np.log(inside / (1 - inside))
+
+
 def with_logits(path: Path) -> onnxruntime.InferenceSession:
-    """A session of a segmentor's file that gives the values from which labels are chosen."""
+    """A session of a segmentor's file that gives the values from which labels are chosen as well.
+
+    Its outputs are ``labels``, they and the resized pictures.
+    """
     model = onnx.load(path)
     *_, choice = (node for node in model.graph.node if node.op_type in ('ArgMax', 'Greater'))
-    del model.graph.output[:]
-    model.graph.output.append(onnx.ValueInfoProto(name=choice.input[0]))
-    return onnxruntime.InferenceSession(
-        model.SerializeToString(), providers=['CPUExecutionProvider']
-    )
+    return session_for(model, ['labels', choice.input[0], f'{MARK}resized/0'])
 
 
 def compare(
@@ -156,23 +167,35 @@ def compare(
         pictures: RGB, (H, W, 3), uint8.
 
     Returns:
-        For each picture its ``size`` and what ``compare_labels`` or ``compare_objects`` gives.
+        For each picture its ``size`` and what ``compare_labels`` or ``compare_objects`` gives; if
+        there is no object that counts in any of them, ``layers`` as well, the largest difference in
+        outputs of layers, which then decides whether all is ``right``.
     """
     model = OnnxModel(path)
-    session = with_logits(path) if isinstance(predictor, Segmenter) else None
-    rows = []
-    for picture in pictures:
-        row: dict[str, Any] = {'size': picture.shape[:2]}
-        found = model(picture)
-        if isinstance(predictor, Segmenter):
-            assert session
-            assert isinstance(found, np.ndarray)
-            expected = predictor.logits([predictor.prepare(picture)])[0].numpy()
-            (logits,) = session.run(None, {'pictures': picture[None]})
+    precision = model.precision
+    rows: list[dict[str, Any]] = [{'size': picture.shape[:2]} for picture in pictures]
+    if isinstance(predictor, Segmenter):
+        session = with_logits(path)
+        for row, picture in zip(rows, pictures, strict=True):
+            labels, logits, inner = session.run(None, {'pictures': picture[None]})
+            item = prepare(predictor, picture, inner[0])
+            if item is None:
+                row |= {'agreement': 0.0, 'counted': 0.0, 'error': np.inf, 'share': np.inf}
+                row['right'] = False
+                continue
+            expected = predictor.logits([item])[0].numpy()
             limit = predictor.model.decode_head.threshold or 0.5
-            row |= compare_labels(found, logits[0], expected, model.precision, limit)
-        else:
-            assert isinstance(found, Instances)
-            row |= compare_objects(found, predictor(picture), model.precision)
-        rows.append(row)
+            row |= compare_labels(labels[0], logits[0], expected, precision, limit)
+        return rows
+    for row, picture in zip(rows, pictures, strict=True):
+        found = model(picture)
+        assert isinstance(found, Instances)
+        row |= compare_objects(found, predictor(picture), precision)
+    if any(row['right'] is not None for row in rows):
+        return rows
+    del model  # makes room
+    session = with_layers(path)
+    for row, picture in zip(rows, pictures, strict=True):
+        error = row['layers'] = compare_layers(session, predictor, picture)
+        row['right'] = None if error is None else error <= LOGITS[precision]
     return rows

@@ -17,7 +17,7 @@ from onnxscript import GraphBuilder
 from torch import Tensor, nn
 
 from .detection_checks import check_exportable, stages
-from .detection_parts import trace
+from .detection_parts import mark, trace
 from .detection_roi import RoIHeads
 from .detection_rpn import propose
 from .detection_rules import size
@@ -100,6 +100,7 @@ def export_detector(model: Any, example: Tensor, dynamic: bool, opset: int = 18)
     resized, outputs = graph.inputs[0], list(graph.outputs)
     resized.name = 'resized'
     graph.outputs.clear()
+    mark('rpn/out', outputs[levels:])
     logits, deltas = outputs[levels : -len(strides)], outputs[-len(strides) :]
 
     builder = GraphBuilder(graph)

@@ -9,6 +9,14 @@ import torch
 from onnxscript import OpBuilder
 from torch import Tensor, nn
 
+MARK = 'layers/'  # in names of values by which a file is checked
+
+
+def mark(name: str, values: Sequence[ir.Value]) -> None:
+    """Name values so that ``check_layers`` finds them, as NAME/0, NAME/1 ..."""
+    for i, value in enumerate(values):
+        value.name = f'{MARK}{name}/{i}'
+
 
 def trace(module: nn.Module, example: Tensor, free: Sequence[int], opset: int) -> ir.Model:
     """What torch's exporter makes of a module with one input.

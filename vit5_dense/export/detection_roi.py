@@ -12,7 +12,7 @@ import torch
 from onnxscript import OpBuilder
 
 from .detection_checks import stages
-from .detection_parts import splice, trace
+from .detection_parts import mark, splice, trace
 from .detection_rules import NOTHING, apart, best, decode, filled, pool, suppress
 
 UNLIMITED = 2**31 - 1
@@ -63,7 +63,10 @@ class RoIHeads:
         features = pool(self.op, extractor, self.maps, boxes, pictures)
         sides = extractor.roi_layers[0].output_size
         part = trace(head, torch.zeros(3, extractor.out_channels, *sides), [0], self.opset)
-        return splice(self.op, part, features, f'{kind}_head_{stage}')
+        outputs = splice(self.op, part, features, f'{kind}_head_{stage}')
+        mark(f'{kind}/{stage}/out', outputs)
+        mark(f'{kind}/{stage}/boxes', [self.op.Identity(boxes)])
+        return outputs
 
     def _regress(self, boxes: ir.Value, pictures: ir.Value) -> tuple[ir.Value, ir.Value]:
         """Scores (R, classes) and boxes (R, classes, 4) of proposals, refined by every stage."""
@@ -99,7 +102,9 @@ class RoIHeads:
         classes = stages(self.heads.bbox_head)[-1].num_classes
         most = cfg.max_per_img if cfg.max_per_img > 0 else UNLIMITED
         scores, boxes = self._regress(boxes, op.Squeeze(op.Gather(slots, [0], axis=1), [1]))
-        scores = op.Where(op.Greater(scores, float(cfg.score_thr)), scores, NOTHING)
+        counts = op.Greater(scores, float(cfg.score_thr))
+        mark('counts', [counts])
+        scores = op.Where(counts, scores, NOTHING)
         shape = op.Concat(*table, [classes], axis=0)
         scores = op.ScatterND(filled(op, NOTHING, shape), slots, scores)  # (B, P, classes)
         shape = op.Concat(shape, [4], axis=0)

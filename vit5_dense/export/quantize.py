@@ -8,6 +8,7 @@ import json
 import logging
 import re
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -63,19 +64,12 @@ class Pictures(CalibrationDataReader):
     """Pictures as onnxruntime asks for them to learn the ranges of activations.
 
     Args:
-        files: Pictures.
-        check: Refuses a picture that the model does not take, with a ``UserError``.
+        files: Pictures that the model takes.
         tick: Called after each.
     """
 
-    def __init__(
-        self,
-        files: Sequence[Path],
-        check: Callable[[np.ndarray], None],
-        tick: Callable[[], None],
-    ) -> None:
+    def __init__(self, files: Sequence[Path], tick: Callable[[], None]) -> None:
         self.left = iter(files)
-        self.check = check
         self.tick = tick
 
     def get_next(self) -> dict[str, np.ndarray] | None:
@@ -84,12 +78,49 @@ class Pictures(CalibrationDataReader):
         if path is None:
             return None
         picture = read_picture(path)
-        try:
-            self.check(picture)
-        except UserError as error:
-            raise UserError(f'{path}: {error}') from error
         self.tick()
         return {'pictures': picture[None]}
+
+
+def usable(model: OnnxModel, files: Sequence[Path]) -> tuple[list[Path], list[UserError]]:
+    """Pictures that a model takes, and what is wrong with the others.
+
+    Raises:
+        UserError: If there are files, and none of them is one.
+    """
+    fine, failed = [], []
+    for path in files:
+        try:
+            picture = read_picture(path)
+        except UserError as error:
+            failed.append(error)
+            continue
+        try:
+            model.check(picture)
+        except UserError as error:
+            failed.append(UserError(f'{path}: {error}'))
+            continue
+        fine.append(path)
+    if failed and not fine:
+        raise UserError(f'none of the pictures can be used. {failed[0]}')
+    return fine, failed
+
+
+def milliseconds(model: OnnxModel, pictures: Sequence[Path], runs: int = 5) -> float:
+    """What a model takes for a picture, the median over a few pictures or runs of a gray one."""
+    shown = [read_picture(path) for path in pictures[:runs]] or [gray(model)] * runs
+    model(shown[0])  # the first run of a session takes longer
+    times = []
+    for picture in shown:
+        start = time.perf_counter()
+        model(picture)
+        times.append(1e3 * (time.perf_counter() - start))
+    return float(np.median(times))
+
+
+def gray(model: OnnxModel) -> np.ndarray:
+    """A picture that a model takes, (H, W, 3), uint8."""
+    return np.full((*(model.size or (224, 320)), 3), 128, np.uint8)
 
 
 def quantize(
@@ -101,15 +132,15 @@ def quantize(
         source: A file in fp32.
         out: Where the new one goes.
         pictures: That ranges of activations are learnt from, which makes convolutions int8 as well;
-            without pictures, ranges are taken from each input as it comes.
+            without pictures, ranges are taken from each input as it comes. See ``usable``.
         tick: Called for each picture.
 
     Returns:
         Number of nodes that became int8.
 
     Raises:
-        UserError: If the file is not in fp32, nothing in it can become int8, a picture does not
-            fit, or the result does not run.
+        UserError: If the file is not in fp32, nothing in it can become int8, or the result does
+            not run.
     """
     before = OnnxModel(source)
     if before.precision != 'fp32':
@@ -125,7 +156,7 @@ def quantize(
         with tempfile.TemporaryDirectory(prefix=f'.{out.name}.', dir=out.parent) as folder:
             made = Path(folder, out.name)
             if pictures:
-                reader = Pictures(pictures, before.check, tick)
+                reader = Pictures(pictures, tick)
                 quantize_static(source, made, reader, nodes_to_quantize=chosen, **OPTIONS)
             else:
                 quantize_dynamic(source, made, nodes_to_quantize=chosen, **OPTIONS)
@@ -157,8 +188,7 @@ def try_out(before: OnnxModel, after: OnnxModel, pictures: Sequence[Path]) -> No
     Raises:
         UserError: If it fails, or gives something of another form.
     """
-    size = before.size or (224, 320)
-    picture = read_picture(pictures[0]) if pictures else np.full((*size, 3), 128, np.uint8)
+    picture = read_picture(pictures[0]) if pictures else gray(before)
     found, expected = after(picture), before(picture)
     if isinstance(found, Instances):
         assert found.scores is not None

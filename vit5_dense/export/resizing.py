@@ -27,16 +27,17 @@ class Resizing(NamedTuple):
     keep_ratio: bool
 
     def size(self, height: int, width: int) -> tuple[int, int]:
-        """Height and width of a resized picture."""
+        """Height and width of a resized picture, at least one pixel."""
         if self.factor:
-            target = int(width * self.factor[0] + 0.5), int(height * self.factor[1] + 0.5)
+            sides = zip((width, height), self.factor, strict=True)
+            target = tuple(max(1, int(side * factor + 0.5)) for side, factor in sides)
         else:
             assert self.scale
             target = self.scale
         if not self.keep_ratio:
             return target[1], target[0]
         ratio = min(max(target) / max(height, width), min(target) / min(height, width))
-        return int(height * ratio + 0.5), int(width * ratio + 0.5)
+        return max(1, int(height * ratio + 0.5)), max(1, int(width * ratio + 0.5))
 
     def add_size(self, op: OpBuilder, size: ir.Value) -> ir.Value:
         """The same in a graph, in float64 as Python computes.
@@ -53,7 +54,7 @@ class Resizing(NamedTuple):
             return op.Constant(value=ir.tensor(np.array(values, np.float64)))
 
         def rounded(x: ir.Value) -> ir.Value:
-            return op.Floor(op.Add(x, numbers((0.5,))))
+            return op.Max(op.Floor(op.Add(x, numbers((0.5,)))), numbers((1.0,)))
 
         before = op.Cast(size, to=ir.DataType.DOUBLE)
         if self.factor:

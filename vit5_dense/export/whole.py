@@ -1,6 +1,10 @@
 """Export of a trained model: from a predictor to a file."""
 
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import onnx
 import onnx_ir as ir
@@ -8,11 +12,13 @@ import torch
 from onnxscript import GraphBuilder
 
 from ..atomic import write_atomically
+from ..backbones import ViT5, ViT5LoRA
 from ..errors import UserError
 from ..inference import Detector, Segmenter
+from ..onnx_file import open_model
 from . import metadata
 from .detection import export_detector, general_size
-from .detection_parts import splice
+from .detection_parts import mark, splice
 from .half import to_half
 from .resizing import find_resizing
 from .segmentation import export_segmentor
@@ -29,6 +35,20 @@ def begin(size: tuple[int, int] | None, opset: int) -> tuple[ir.Graph, ir.Value]
     pictures = ir.Value(name='pictures', shape=shape, type=kind)
     opsets = {'': opset}
     return ir.Graph([pictures], [], nodes=[], opset_imports=opsets, name='vit5_dense'), pictures
+
+
+@contextmanager
+def without_adapters(model: Any) -> Iterator[None]:
+    """Have a model a plain backbone for a while, with the adapters of a ``ViT5LoRA`` merged."""
+    backbone = model.backbone
+    if isinstance(backbone, ViT5LoRA):
+        plain = ViT5(**backbone._options)
+        plain.load_state_dict(backbone.merge())
+        model.backbone = plain.eval()
+    try:
+        yield
+    finally:
+        model.backbone = backbone
 
 
 def export(
@@ -60,12 +80,17 @@ def export(
     builder = GraphBuilder(graph)
     op = builder.op
     resized, target = enter(op, pictures, resizing, size)
+    mark('resized', [resized])
     if size is None:
         example = torch.zeros(2, 3, *general_size(model))
     else:
         example = torch.zeros(1, 3, *(resizing.size(*size) if resizing else size))
+    with without_adapters(model):
+        if isinstance(predictor, Segmenter):
+            core = export_segmentor(model, example, size is None, opset)
+        else:
+            core = ir.from_proto(export_detector(model, example, size is None, opset))
     if isinstance(predictor, Segmenter):
-        core = export_segmentor(model, example, size is None, opset)
         (scores,) = splice(op, core, resized, 'net')
         if target is not None:
             scores = resample(op, scores, sides(op, pictures), model.align_corners)
@@ -75,7 +100,6 @@ def export(
         if logits:
             builder.add_output(scores, 'logits')
     else:
-        core = ir.from_proto(export_detector(model, example, size is None, opset))
         names = [value.name for value in core.graph.outputs]
         for name, value in zip(names, splice(op, core, resized, 'net'), strict=True):
             if name == 'boxes' and target is not None:
@@ -89,10 +113,11 @@ def export(
 
 
 def save(model: onnx.ModelProto, path: Path) -> None:
-    """Write a file, whole or not at all.
+    """Write a file that runs, whole or not at all.
 
     Raises:
-        UserError: If it cannot be written, or is larger than the format allows.
+        UserError: If it cannot be written, is larger than the format allows, or onnxruntime does
+            not open it.
     """
     # Counted, since protobuf fails on what is too large.
     weights = sum(len(tensor.raw_data) for tensor in model.graph.initializer)
@@ -102,4 +127,11 @@ def save(model: onnx.ModelProto, path: Path) -> None:
             'smaller model'
         )
     onnx.checker.check_model(model)
-    write_atomically(path, model.SerializeToString())
+    with tempfile.TemporaryDirectory(prefix=f'.{path.name}.', dir=path.parent) as folder:
+        made = Path(folder, path.name)
+        try:
+            write_atomically(made, model.SerializeToString())
+            open_model(made)
+        except UserError as error:
+            raise UserError(str(error).replace(str(made), str(path))) from error
+        made.replace(path)
