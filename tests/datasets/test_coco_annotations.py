@@ -287,6 +287,9 @@ def test_a_name_that_two_categories_have_is_refused_where_it_is_wanted() -> None
         [POLYGON[0], [1, 1, 5, 1, 5, float('nan')]],
         [[1, 1, 5, 1, 5, float('-inf')]],
         [[1, 1, 5, 1, 5, 10**400]],
+        [[1, 1, 5, 1, 5, 1e9]],
+        [[1, 1, 5, 1, -1e9, 5]],
+        [[float('nan'), 1, 5, 1, 5, 5]],
         [[[1, 1], [5, 1], [5, 5]]],
     ],
     ids=lambda value: f'{value!r:.40}',
@@ -301,7 +304,13 @@ def test_an_object_without_a_mask_is_named_and_counted(segmentation: Any) -> Non
 
 @pytest.mark.parametrize(
     'segmentation',
-    [[[1, 2]], [[]], {'counts': [48], 'size': [6, 8]}, {'counts': '`1', 'size': [6, 8]}],
+    [
+        [[1, 2]],
+        [[]],
+        [[-9e5, 1, 5, 1]],
+        {'counts': [48], 'size': [6, 8]},
+        {'counts': '`1', 'size': [6, 8]},
+    ],
     ids=repr,
 )
 def test_run_lengths_pass_and_degenerate_polygons_are_left_to_mmdet(segmentation: Any) -> None:

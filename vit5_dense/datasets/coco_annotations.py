@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate
-from math import inf, isfinite
+from math import inf, isnan
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ KEYS = {
     'categories': {'id': WHOLE, 'name': TEXT},
 }  # fmt: skip
 
+FAR = 1_000_000  # pixels: an outline takes memory for each, also outside the picture
 LONGEST = 7  # characters of a compressed run length: 35 bits, for more pixels than a picture has
 #: One of them: the bit for "more" (32) is in all characters but the last.
 NUMBERS = re.compile(f'[P-o]{{0,{LONGEST - 1}}}[0-O]')
@@ -192,12 +193,14 @@ def runs_mistake(segmentation: Entry, height: float, width: float) -> str | None
     return None
 
 
-def are_finite(numbers: Sequence[Any]) -> bool:
-    """Whether they are numbers that are finite, and so is their sum."""
-    try:
-        return {*map(type, numbers)} <= NUMBER[0] and isfinite(sum(numbers))
-    except OverflowError:  # of a whole number that no float holds
-        return False
+def are_coordinates(values: Sequence[Any]) -> bool:
+    """Whether they are numbers, none of them NaN or beyond ``FAR``."""
+    return (
+        {*map(type, values)} <= NUMBER[0]
+        and min(values, default=0) > -FAR
+        and max(values, default=0) < FAR
+        and not isnan(sum(values))
+    )
 
 
 def mask_mistake(segmentation: Any, height: float, width: float) -> str | None:
@@ -214,8 +217,8 @@ def mask_mistake(segmentation: Any, height: float, width: float) -> str | None:
     if not isinstance(segmentation, list) or {*map(type, segmentation)} != {list}:
         return f'{segmentation!r:.40} is neither polygons nor run lengths'
     for polygon in segmentation:
-        if not are_finite(polygon):
-            return f'polygon {polygon!r:.40} is no flat list of finite numbers x, y, x, y ...'
+        if not are_coordinates(polygon):
+            return f'polygon {polygon!r:.40} is no flat list x, y, x, y ... of numbers below {FAR}'
     return None
 
 
