@@ -323,7 +323,7 @@ def test_compressed_run_lengths_are_those_of_pycocotools() -> None:
     random = np.random.default_rng(0)
     for scale in (1, 1, 7, 90, 900):
         small = random.random((random.integers(1, 20), random.integers(1, 20))) < random.random()
-        mask = np.kron(small, np.ones((scale, scale), bool))
+        mask = np.kron(small, np.ones((scale, 3), bool))
         flat = [False, *mask.ravel(order='F').tolist()]
         runs = [len(list(group)) for _, group in itertools.groupby(flat)]
         runs[0] -= 1  # the first is background, if of no pixel

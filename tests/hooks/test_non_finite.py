@@ -61,7 +61,7 @@ def test_a_run_stops_and_names_module_and_pictures(
         pytest.importorskip('mmcv._ext', reason='detection needs the compiled ops of mmcv')
     poison = f"[dict(type='Poison', iteration=2, backward={backward})]"
     extra = f'custom_hooks = _base_.custom_hooks + {poison}\ntrain_cfg.update(val_interval=100)\n'
-    extra += "default_hooks['checkpoint'].update(interval=1, save_best=None)\n"
+    extra += f"default_hooks['checkpoint'].update(interval={accumulate}, save_best=None)\n"
     extra += f'optim_wrapper = dict(accumulative_counts={accumulate})\n'
     config = write_config(tmp_path, data, extra, detector=detector)
     work_dir = tmp_path / 'work'
@@ -78,10 +78,10 @@ def test_a_run_stops_and_names_module_and_pictures(
     pictures = re.findall(r'\S+/images/train/\S+\.png', error)
     batches = accumulate if backward else 1
     assert len(pictures) == 2 * batches
-    assert f'iter_{stopped - 1}.pth' in error
-    steps = [f'iter_{done}.pth' for done in range(1, stopped)]
-    assert sorted(path.name for path in work_dir.glob('*.pth'))[-1] == steps[-1]
-    state = torch.load(work_dir / steps[-1], weights_only=True)['state_dict']
+    last = f'iter_{(stopped - 1) // accumulate * accumulate}.pth'
+    assert last in error
+    assert max(path.name for path in work_dir.glob('*.pth')) == last
+    state = torch.load(work_dir / last, weights_only=True)['state_dict']
     assert not is_bad(state)
 
 
