@@ -179,5 +179,10 @@ def test_a_resumed_run_validates_first_where_that_was_not_done(
 
 
 def test_without_validation_there_is_none() -> None:
-    loop = SimpleNamespace(iter=6, val_begin=1)
-    ViT5ExactHook().before_train_epoch(SimpleNamespace(train_loop=loop, val_loop=None))  # type: ignore[arg-type]
+    runner = SimpleNamespace(
+        train_loop=SimpleNamespace(iter=6, val_begin=1, val_interval=3, max_iters=6), val_loop=None
+    )
+    told: list[str] = []
+    runner.logger = SimpleNamespace(info=lambda *args: told.append(args[0]))
+    ViT5ExactHook().before_train_epoch(runner)  # type: ignore[arg-type]
+    assert told == []
